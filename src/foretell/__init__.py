@@ -1,0 +1,1 @@
+"""Early-commit decoding for diffusion language models."""

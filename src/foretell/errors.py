@@ -1,0 +1,52 @@
+"""
+Our exception hierarchy:
+
+* ForetellError
+  x RequestError      the caller asked for something impossible
+    + LayoutError     the pinned tokens or the answer do not fit the window
+    + RecipeError     unknown policy or parameter name, or a value out of range
+    + VocabularyError the text has a word that the model's vocabulary lacks
+  x ModelError        the checkpoint is not one we can run
+  x TraceError        the file is not a trace, or was cut short
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ForetellError(Exception):
+    """Base class of every error this library raises on purpose."""
+
+
+class RequestError(ForetellError, ValueError):
+    """The request cannot be decoded as asked."""
+
+
+class LayoutError(RequestError):
+    """The pinned tokens or the answer region do not fit the window."""
+
+
+class RecipeError(RequestError):
+    """A policy or parameter name is unknown, or a value is out of range."""
+
+
+class VocabularyError(RequestError):
+    """The text has a word that the model's vocabulary lacks."""
+
+
+class ModelError(ForetellError):
+    """The checkpoint is not one this library can run."""
+
+
+class TraceError(ForetellError):
+    """The file does not hold traces, or was cut short."""
+
+
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
+    """The message for a name that does not exist: what it was, the nearest one, all of them."""
+    names = sorted(allowed)
+    near = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown {kind} {name!r}{hint} (there is: {', '.join(names)})"

@@ -1,0 +1,114 @@
+"""The questions a decoder asks at every step, and the model that it asks them about.
+
+Shapes: B rows, N generated positions, L = prompt + N canvas columns, V vocabulary; one forward pass
+computes q columns of b rows. A policy reads and answers; only `decode.denoise_step` writes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from foretell.state import DecodeState, KVStore, Plan
+
+
+class Inputs(NamedTuple):
+    """One forward pass over b rows: compute q columns, attend to every valid one of L."""
+
+    canvas: Tensor  # [b, L] token ids
+    places: Tensor  # [b, L] place of each column in its own text
+    keys: Tensor  # [b, L] columns that may be attended
+    columns: Tensor  # [b, q] columns to compute; without a cache only these exist
+    asked: Tensor  # [b, w] which of those q may be asked for logits
+    cache: KVStore | None = None
+    prompt: int = 0  # columns in front of the window, padding included
+
+
+class Readout(Protocol):
+    """The outcome of a forward pass, before the head: logits cost time and memory, so they are made on demand."""
+
+    def __call__(self, row: Tensor, at: Tensor) -> Tensor:
+        """Logits [n, V] for the clean token at the asked columns `at` [n] of pass rows `row` [n]."""
+
+
+class Denoiser(Protocol):
+    """A diffusion language model, seen as a function from a noisy canvas to logits."""
+
+    @property
+    def mask_id(self) -> int: ...
+
+    def __call__(self, inputs: Inputs) -> Readout: ...
+
+    def new_cache(self, batch: int, length: int) -> KVStore:
+        """An empty store for `batch` rows of `length` columns; a `ModelError` where the model keeps none."""
+
+
+class Beliefs(Protocol):
+    """What the model believes at one step, reduced to what policies read. All [B, N].
+
+    Computed from logits while decoding (`Prediction`), or read back from a stored trace.
+    """
+
+    @property
+    def tokens(self) -> Tensor: ...
+
+    @property
+    def confidence(self) -> Tensor: ...
+
+    @property
+    def gap(self) -> Tensor: ...
+
+    @property
+    def margin(self) -> Tensor: ...
+
+    @property
+    def entropy(self) -> Tensor: ...
+
+
+class Cache(Protocol):
+    """Which positions are recomputed, and which are only read, or ignored?"""
+
+    @property
+    def stores(self) -> bool:
+        """Whether keys and values are kept between steps at all."""
+
+    def __call__(self, state: DecodeState) -> Plan: ...
+
+
+class Sample(Protocol):
+    """Which token is proposed at each position?"""
+
+    def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
+        """Token ids [n] from `logits` [n, V], which belong to `position` [n] of the state's rows `row` [n]."""
+
+
+class Region(Protocol):
+    """Where is the answer?"""
+
+    def __call__(self, state: DecodeState) -> Tensor:
+        """Bool [B, N], true on the answer region."""
+
+
+class Score(Protocol):
+    """How sure are we of each position?  (the paper's remasking strategy)"""
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        """Float [B, N]; higher means unmask sooner."""
+
+
+class Transfer(Protocol):
+    """Which masks are filled now?  (sequential or parallel decoding)"""
+
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        """Bool [B, N], a subset of `state.eligible`. `scores` is -inf elsewhere."""
+
+
+class Stop(Protocol):
+    """Is the answer settled, so that everything left can be committed at once?"""
+
+    def reads(self, state: DecodeState) -> Tensor:
+        """Bool [B, N]: the positions whose beliefs the rule looks at. Nothing else is computed for it."""
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        """Bool [B]."""
