@@ -1,0 +1,150 @@
+"""Any Hugging Face masked LM (BERT, RoBERTa, ALBERT, ModernBERT, ...) as a denoiser without a cache."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foretell.errors import ModelError, RequestError
+from foretell.models.family import Settings
+from foretell.protocols import Inputs
+from foretell.state import KVStore
+from foretell.wrappers import everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLM:
+    """Implements `protocols.Denoiser` around a transformers model with a masked LM head.
+
+    Rows are turned until their padding stands behind the text, because some of these models count their positions
+    from column 0 whatever the attention mask says.
+    """
+
+    network: Any  # a transformers PreTrainedModel whose class ends in ForMaskedLM
+    mask_id: int
+
+    def __call__(self, inputs: Inputs) -> States | Table:
+        asked = inputs.columns.gather(1, inputs.asked)  # [b, w]
+        inputs = everywhere(inputs)
+        places, length = inputs.places, inputs.canvas.shape[1]
+        offset, limit = self._positions()
+        if length > limit:
+            raise RequestError(f"the text has {length} tokens with its padding; this model's positions end at {limit}")
+        padding = length - 1 - places[:, -1:]  # [b, 1] columns in front of each text
+        turn = (inputs.columns + padding) % length
+        arguments = {
+            "input_ids": inputs.canvas.gather(1, turn),
+            "attention_mask": inputs.keys.gather(1, turn).long(),
+        }
+        if "position_ids" in inspect.signature(self.network.base_model.forward).parameters:
+            arguments["position_ids"] = inputs.columns + offset
+        return self._run(arguments, (asked - padding) % length)
+
+    def _run(self, arguments: dict[str, Tensor], asked: Tensor) -> States | Table:
+        rows = torch.arange(len(asked), device=asked.device)[:, None]
+        head = _head(self.network)
+        with torch.no_grad():
+            if head is None:
+                return Table(self.network(**arguments).logits[rows, asked])
+            return States(self.network.base_model(**arguments)[0][rows, asked], head)
+
+    def _positions(self) -> tuple[int, int]:
+        """The position id of a text's first token, and how many tokens have one."""
+        size = getattr(self.network.config, "max_position_embeddings", None)
+        offset = 0
+        for name, module in self.network.named_modules():
+            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+                # RoBERTa and its kin keep a row for padding and count from the row behind it.
+                offset = 0 if module.padding_idx is None else module.padding_idx + 1
+                size = module.num_embeddings
+        return offset, (size or 1 << 30) - offset
+
+    def new_cache(self, batch: int, length: int) -> KVStore:
+        raise ModelError(
+            f"{type(self.network).__name__} keeps no cache (asked for {batch} rows of {length} columns): "
+            f"decode it with cache Off"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Implements `protocols.Readout`: the last layer's states, and the head that reads them."""
+
+    states: Tensor  # [b, w, dim]
+    head: Callable[[Tensor], Tensor]
+
+    def __call__(self, row: Tensor, at: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.head(self.states[row, at])
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Implements `protocols.Readout` for models whose head cannot be called on its own."""
+
+    logits: Tensor  # [b, w, V]
+
+    def __call__(self, row: Tensor, at: Tensor) -> Tensor:
+        return self.logits[row, at]
+
+
+def _head(network: Any) -> Callable[[Tensor], Tensor] | None:
+    """The part behind `base_model`, where it is one of the known shapes; it then runs only where it is asked."""
+    if hasattr(network, "head") and hasattr(network, "decoder"):  # ModernBERT
+        return lambda states: network.decoder(network.head(states))
+    for name in ("cls", "lm_head", "predictions"):  # BERT, RoBERTa, ALBERT
+        if isinstance(part := getattr(network, name, None), nn.Module):
+            return part
+    return None
+
+
+def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype | None) -> MaskedLM:
+    """The masked LM in the folder of `settings`: local files, safetensors, and transformers' own code only."""
+    folder = settings.file.parent
+    if not any(folder.glob("model*.safetensors")):
+        raise ModelError(f"{folder}: has no model.safetensors; weights in any other format are never read")
+    try:
+        from transformers import AutoModelForMaskedLM  # noqa: PLC0415  an extra, and slow to import
+    except ImportError as problem:
+        raise ModelError(f"{settings.file}: a masked LM needs transformers: pip install 'foretell[hf]'") from problem
+    try:
+        network, report = AutoModelForMaskedLM.from_pretrained(
+            folder,
+            dtype=dtype or "auto",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except Exception as problem:  # transformers raises nearly any type for a bad folder
+        raise ModelError(f"{folder}: transformers cannot load it as a masked LM: {problem}") from problem
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills these with random numbers.
+        raise ModelError(
+            f"{folder}: tensor {', '.join(missing[:5])} is missing; is this a model with a masked LM head?"
+        )
+    if network.dtype == torch.float16 and device.type == "cpu" and dtype is None:
+        network = network.float()
+    return MaskedLM(network.to(device).requires_grad_(False).eval(), _mask_id(settings, network.config.vocab_size))
+
+
+def _mask_id(settings: Settings, vocab_size: int) -> int:
+    stated = settings.token("mask_token_id", vocab_size)
+    if stated is not None:
+        return stated
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    folder = settings.file.parent
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as problem:
+        raise ModelError(f"{folder}: has no 'mask_token_id' in config.json, and no tokenizer: {problem}") from problem
+    if tokenizer.mask_token_id is None:
+        raise ModelError(f"{folder}: neither config.json's 'mask_token_id' nor the tokenizer names a mask token")
+    return int(tokenizer.mask_token_id)

@@ -1,0 +1,143 @@
+"""LLaDA checkpoints (8B-Base, 8B-Instruct, 1.5): their config.json and their tensor names, read and written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from foretell.models.family import Family, Settings, mask_token
+from foretell.models.transformer import Transformer, TransformerConfig
+from foretell.protocols import Denoiser
+
+# What the network code of this family can switch on and ours does not have. The first value is the key's default.
+_FIXED: dict[str, tuple[Any, ...]] = {
+    "block_type": ("llama",),
+    "block_group_size": (1,),
+    "activation_type": ("silu",),
+    "layer_norm_type": ("rms",),
+    "layer_norm_with_affine": (True,),
+    "attention_layer_norm": (False, None),
+    "input_emb_norm": (False, None),
+    "alibi": (False, None),
+    "rope": (True,),
+    "rope_scaling": (None,),
+    "include_bias": (False, None),
+    "include_qkv_bias": (False, None),
+    "bias_for_layer_norm": (False, None),
+    "scale_logits": (False, None),
+    "quantization_config": (None,),
+}
+
+
+def configure(settings: Settings) -> TransformerConfig:
+    for key, allowed in _FIXED.items():
+        settings.require(key, *allowed)
+    dim, heads = settings.count("d_model"), settings.count("n_heads")
+    if dim % (2 * heads):
+        raise settings.problem("n_heads", f"such that d_model ({dim}) splits into heads of an even size")
+    kv_heads = settings.count("n_kv_heads", 1 if settings.flag("multi_query_attention") else heads)
+    if heads % kv_heads:
+        raise settings.problem("n_kv_heads", f"a divisor of n_heads ({heads})")
+    vocab_size = settings.count("vocab_size")
+    rows = settings.count("embedding_size", vocab_size)
+    if rows < vocab_size:
+        raise settings.problem("embedding_size", f"at least vocab_size ({vocab_size})")
+    return TransformerConfig(
+        vocab_size=rows,
+        mask_id=mask_token(settings, rows, documented=(126464, 126336)),
+        dim=dim,
+        layers=settings.count("n_layers"),
+        heads=heads,
+        kv_heads=kv_heads,
+        hidden=settings.count("mlp_hidden_size", int(settings.positive("mlp_ratio", 4) * dim)),
+        rope_theta=settings.positive("rope_theta", 10_000.0),
+        norm_eps=settings.positive("rms_norm_eps", 1e-5),
+        tied=settings.flag("weight_tying"),
+    )
+
+
+def _as_is(model: Denoiser) -> Denoiser:
+    return model
+
+
+LLADA = Family(
+    name="llada",
+    configure=configure,
+    wrap=_as_is,
+    outer={
+        "embed": "model.transformer.wte",
+        "norm": "model.transformer.ln_f",
+        "head": "model.transformer.ff_out",
+    },
+    block="model.transformer.blocks.{}",
+    inner={
+        "attn_norm": "attn_norm",
+        "attn.q": "q_proj",
+        "attn.k": "k_proj",
+        "attn.v": "v_proj",
+        "attn.out": "attn_out",
+        "mlp_norm": "ff_norm",
+        "gate": "ff_proj",
+        "up": "up_proj",
+        "down": "ff_out",
+    },
+    ignored=(".inv_freq",),
+    special={
+        "<|startoftext|>": 126080,
+        "<|endoftext|>": 126081,
+        "<|mdm_mask|>": 126336,
+        "<|start_header_id|>": 126346,
+        "<|end_header_id|>": 126347,
+        "<|eot_id|>": 126348,
+    },
+    ends=("<|endoftext|>", "<|eot_id|>"),
+    chat_template=(
+        "<|startoftext|>"
+        "{% for message in messages %}"
+        "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim }}<|eot_id|>"
+        "{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+    ),
+)
+
+
+def save_llada(model: Transformer, folder: Path | str, **extra: Any) -> None:
+    """Write `model` as a LLaDA checkpoint, config.json and model.safetensors, that `load_model` reads back.
+
+    `extra` are further keys of config.json, such as eos_token_id and max_sequence_length. Networks with query and
+    key biases are not LLaDA's and are refused by name.
+    """
+    config = model.config
+    if config.qkv_bias:
+        raise ValueError("a network with qkv_bias cannot be written as a LLaDA checkpoint, which has no biases")
+    weights = {
+        LLADA.theirs(name): weight.detach().contiguous()
+        for name, weight in model.named_parameters()  # a tied head is listed once, as the embedding
+    }
+    values = {
+        "architectures": ["LLaDAModelLM"],
+        "model_type": LLADA.name,
+        **{key: allowed[0] for key, allowed in _FIXED.items() if allowed[0] is not None},
+        "d_model": config.dim,
+        "n_layers": config.layers,
+        "n_heads": config.heads,
+        "n_kv_heads": config.kv_heads,
+        "mlp_hidden_size": config.hidden,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope_theta,
+        "weight_tying": config.tied,
+        "vocab_size": config.vocab_size,
+        "embedding_size": config.vocab_size,
+        "mask_token_id": config.mask_id,
+        **extra,
+    }
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Renaming last: an interrupted save leaves no half a checkpoint under the real name.
+    partial = folder / "model.safetensors.partial"
+    save_file(weights, partial, metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    partial.replace(folder / "model.safetensors")

@@ -1,0 +1,99 @@
+"""From a checkpoint folder to a denoiser: safetensors only, memory-mapped, and no code but ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from foretell.errors import ModelError, RequestError, unknown
+from foretell.models.dream import DREAM
+from foretell.models.family import Family, Settings
+from foretell.models.llada import LLADA
+from foretell.models.transformer import Transformer
+from foretell.models.weights import Weights
+from foretell.protocols import Denoiser
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (LLADA, DREAM)}
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_model(
+    folder: Path | str, device: torch.device | str = "cpu", dtype: torch.dtype | str | None = None
+) -> Denoiser:
+    """The denoiser in `folder`, ready to decode.
+
+    The weights are memory-mapped: on a CPU, in the dtype they are stored in, they are never copied. Without a
+    `dtype` they keep theirs, except that float16 becomes float32 on a CPU.
+    """
+    target, kind = _device(device), _dtype(dtype)
+    settings = Settings.read(Path(folder))
+    family = family_of(settings)
+    if family is None:
+        from foretell.models.huggingface import load_masked_lm  # noqa: PLC0415  transformers is optional
+
+        return load_masked_lm(settings, target, kind)
+    return family.wrap(_network(family, settings, target, kind))
+
+
+def family_of(settings: Settings) -> Family | None:
+    """The family a config.json belongs to; None for a Hugging Face masked LM."""
+    name = settings.values.get("model_type")
+    architectures = settings.values.get("architectures") or []
+    if isinstance(name, str) and name.lower() in FAMILIES:
+        return FAMILIES[name.lower()]
+    if any(str(architecture).endswith("ForMaskedLM") for architecture in architectures):
+        return None
+    if not isinstance(name, str):
+        raise settings.problem("model_type", f"one of {', '.join(sorted(FAMILIES))}")
+    raise ModelError(
+        f"{settings.file}: {unknown('model_type', name, FAMILIES)}; "
+        f"architectures are {architectures}, and only those that end in ForMaskedLM can run without a known model_type"
+    )
+
+
+def _network(family: Family, settings: Settings, device: torch.device, dtype: torch.dtype | None) -> Transformer:
+    config = family.configure(settings)
+    with torch.device("meta"):
+        model = Transformer(config)
+    weights = Weights.locate(settings.file.parent)
+    # A tied head is listed once, as the embedding; some checkpoints store it again all the same.
+    names = {ours: family.theirs(ours) for ours, _ in model.named_parameters()}
+    spare = (*family.ignored, family.theirs("head.weight")) if config.tied else family.ignored
+    weights.refuse_unexpected(set(names.values()), spare)
+    kind = dtype or _stored_dtype(weights, family.theirs("embed.weight"), device)
+    state = {
+        ours: weights.read(theirs, tuple(model.get_parameter(ours).shape)).to(device, kind)
+        for ours, theirs in names.items()
+    }
+    model.load_state_dict(state, strict=False, assign=True)
+    if config.tied:
+        model.head.weight = model.embed.weight
+    return model.requires_grad_(False).eval()
+
+
+def _stored_dtype(weights: Weights, embedding: str, device: torch.device) -> torch.dtype:
+    """The embedding's dtype stands for all, because one network computes in one dtype."""
+    stored = weights.dtype(embedding)
+    # Half precision on a CPU is slow, and several kernels do not exist.
+    return torch.float32 if stored == torch.float16 and device.type == "cpu" else stored
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    if dtype is None:
+        return None
+    name = str(dtype).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise RequestError(unknown("dtype", name, _DTYPES))
+    return _DTYPES[name]
+
+
+def _device(device: torch.device | str) -> torch.device:
+    try:
+        target = torch.device(device)
+        torch.empty(0, device=target)
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as problem:
+        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise RequestError(f"device {str(device)!r} cannot be used here: {reason}") from problem
+    return target

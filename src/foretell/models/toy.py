@@ -1,0 +1,98 @@
+"""A closed-form denoiser without weights, for tests and docs: hashed logits that grow surer as the canvas fills."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretell.errors import ModelError, RequestError
+from foretell.protocols import Inputs
+from foretell.state import KVStore
+
+_NOISE = 4.0  # spread of the logits that mean nothing
+_DOUBT, _TRUST = 1.0, 13.0  # bonus of the favoured token on an all but blank canvas, and on a full one
+
+
+@dataclass(frozen=True, slots=True)
+class Toy:
+    """Implements `protocols.Denoiser` as a pure function of the visible tokens and their places.
+
+    Every column favours one token, chosen by its place and at some places by its left neighbour, so that drafts change
+    while neighbours are still masked. The lead of that token grows with the share of the text that is filled, faster at some
+    places than at others, and is blurred by noise that depends on everything visible. Padding, batch mates and the
+    order of rows never matter, to the last bit.
+    """
+
+    vocab: int = 64
+    mask_id: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.vocab < 3:
+            raise RequestError(f"a toy's vocabulary is {self.vocab}; it must have at least 3 tokens")
+        if not 0 <= self.mask_id < self.vocab:
+            raise RequestError(f"a toy's mask_id is {self.mask_id}; it must be from 0 to {self.vocab - 1}")
+
+    def __call__(self, inputs: Inputs) -> Signal:
+        computed = torch.zeros_like(inputs.keys).scatter(1, inputs.columns, True)
+        seen = inputs.keys & computed  # [b, L]
+        filled = seen & (inputs.canvas != self.mask_id)
+        marks = _mix(_mix(inputs.places + self.seed * 1_000_003) + inputs.canvas)  # [b, L]
+        # Integers add up to the same in any order and with any padding between them; floats would not.
+        scene = (marks * filled).sum(dim=1, keepdim=True)  # [b, 1]
+        share = filled.sum(dim=1, keepdim=True) / seen.sum(dim=1, keepdim=True).clamp(min=1)
+        column = inputs.columns.gather(1, inputs.asked)  # [b, w]
+        place = inputs.places.gather(1, column)
+        before = torch.where(place > 0, column - 1, column)
+        spot = _mix(place + self.seed * 7_368_787 + 1)  # [b, w]
+        leaning = (spot & 3 == 0) & (place > 0)  # one place in four listens to its neighbour
+        drag = _unit(_mix(spot + 1))  # from quick places to slow ones
+        neighbour = (marks * filled).gather(1, before) * leaning
+        return Signal(
+            scene=_mix(scene + spot),
+            favoured=self._token(_mix(spot + neighbour)),
+            # Products only: a vectorised power rounds by where in the batch a row stands.
+            lead=_DOUBT + (_TRUST - _DOUBT) * share * (1 - drag * (1 - share)),
+            vocab=self.vocab,
+        )
+
+    def _token(self, code: Tensor) -> Tensor:
+        token = code.remainder(self.vocab - 1)
+        return token + (token >= self.mask_id)  # any token but the mask
+
+    def new_cache(self, batch: int, length: int) -> KVStore:
+        raise ModelError(f"the toy model keeps no cache (asked for {batch} rows of {length} columns); use cache Off")
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Implements `protocols.Readout`."""
+
+    scene: Tensor  # [b, w] a code of all that is visible, and of the place
+    favoured: Tensor  # [b, w] token ids
+    lead: Tensor  # [b, w] how far the favoured token is raised
+    vocab: int
+
+    def __call__(self, row: Tensor, at: Tensor) -> Tensor:
+        tokens = torch.arange(self.vocab, device=row.device)
+        logits = _NOISE * _unit(_mix(self.scene[row, at][:, None] + tokens * 2_654_435_761))  # [n, V]
+        favoured, lead = self.favoured[row, at][:, None], self.lead[row, at][:, None]
+        return logits.scatter_add(1, favoured, lead)
+
+
+def _mix(code: Tensor) -> Tensor:
+    """Scramble int64 codes; products wrap around, the same way on every device."""
+    code = (code ^ _shifted(code, 30)) * -4_658_895_280_553_007_687
+    code = (code ^ _shifted(code, 27)) * -7_723_592_293_110_705_685
+    return code ^ _shifted(code, 31)
+
+
+def _shifted(code: Tensor, bits: int) -> Tensor:
+    return (code >> bits) & ((1 << (64 - bits)) - 1)  # a right shift that fills with zeros
+
+
+def _unit(code: Tensor) -> Tensor:
+    """Floats in [0, 1) from the upper bits of int64 codes, exactly representable."""
+    return _shifted(code, 40).float() / (1 << 24)

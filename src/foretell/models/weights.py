@@ -1,0 +1,127 @@
+"""The tensors of a checkpoint folder, in one safetensors file or in shards with an index, read by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from foretell.errors import ModelError
+
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_SHOWN = 5  # names in an error message
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Which file holds which tensor. Nothing is read before it is asked for."""
+
+    listing: Path  # the file that says so: the index, or the one file itself
+    files: dict[Path, Any]  # open safetensors files
+    homes: dict[str, Path]  # the file of each tensor
+
+    @classmethod
+    def locate(cls, folder: Path) -> Weights:
+        if (folder / _SINGLE).is_file():
+            path = folder / _SINGLE
+            opened = _open(path)
+            return cls(path, {path: opened}, dict.fromkeys(opened.keys(), path))
+        if (folder / _INDEX).is_file():
+            return cls._sharded(folder / _INDEX)
+        pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
+        if pickles:
+            raise ModelError(
+                f"{folder}: has {', '.join(pickles[:_SHOWN])} but no {_SINGLE}; pickled weights can run code when they "
+                f"are opened and are never read, so convert them to safetensors first"
+            )
+        raise ModelError(f"{folder}: has neither {_SINGLE} nor {_INDEX}")
+
+    @classmethod
+    def _sharded(cls, index: Path) -> Weights:
+        homes: dict[str, Path] = {}
+        for tensor, shard in _weight_map(index).items():
+            path = index.parent / shard
+            if path.parent != index.parent or path.suffix != ".safetensors":
+                raise ModelError(
+                    f"{index}: puts tensor {tensor} in {shard!r}; it must be a .safetensors file of the same folder"
+                )
+            if not path.is_file():
+                raise ModelError(f"{path}: missing, though {index.name} says that it holds {tensor}")
+            homes[tensor] = path
+        files = {path: _open(path) for path in sorted(set(homes.values()))}
+        for path, opened in files.items():
+            # A tensor that only its shard knows of must be seen, or it could not be refused.
+            homes |= {tensor: path for tensor in opened.keys() if tensor not in homes}  # noqa: SIM118
+        return cls(index, files, homes)
+
+    def refuse_unexpected(self, expected: set[str], ignored: tuple[str, ...]) -> None:
+        """Raise for tensors that no parameter of the network is called; `ignored` are endings that do not matter."""
+        extra = sorted(name for name in self.homes if name not in expected and not name.endswith(ignored))
+        if extra:
+            more = f" and {len(extra) - _SHOWN} more" if len(extra) > _SHOWN else ""
+            raise ModelError(
+                f"{self.homes[extra[0]]}: unexpected tensor {', '.join(extra[:_SHOWN])}{more}; the network that "
+                f"config.json describes has no such weight"
+            )
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """A tensor that still lies in its file: its pages are read when they are used."""
+        path = self._home(name)
+        with _reported(path, name):
+            tensor: Tensor = self.files[path].get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"{path}: tensor {name} has the shape {tuple(tensor.shape)}; config.json says that it must be {shape}"
+            )
+        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise ModelError(
+                f"{path}: tensor {name} is stored as {tensor.dtype}; it must be float32, bfloat16 or float16 "
+                f"(quantised checkpoints cannot be run)"
+            )
+        return tensor
+
+    def dtype(self, name: str) -> torch.dtype:
+        path = self._home(name)
+        with _reported(path, name):
+            first: Tensor = self.files[path].get_slice(name)[:1]
+        return first.dtype
+
+    def _home(self, name: str) -> Path:
+        if name not in self.homes:
+            raise ModelError(f"{self.listing}: tensor {name} is missing")
+        return self.homes[name]
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    try:
+        homes = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as problem:
+        raise ModelError(f"{index}: not a safetensors index, which is a JSON object with a weight_map") from problem
+    if not isinstance(homes, dict) or not all(isinstance(shard, str) for shard in homes.values()):
+        raise ModelError(f"{index}: its weight_map must be an object of tensor names and file names")
+    return homes
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as problem:
+        raise ModelError(
+            f"{path}: not a whole safetensors file ({problem}); it may have been cut short: copy or download it again"
+        ) from problem
+
+
+@contextmanager
+def _reported(path: Path, name: str) -> Iterator[None]:
+    try:
+        yield
+    except SafetensorError as problem:
+        raise ModelError(f"{path}: tensor {name} is missing or unreadable ({problem})") from problem

@@ -1,0 +1,172 @@
+"""Model quirks as denoisers around a denoiser: Dream's shifted head, classifier-free guidance, banned tokens.
+
+They nest in any order, and a wrapped model is decoded like a bare one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite
+
+import torch
+from torch import Tensor
+
+from foretell.errors import ModelError, RequestError
+from foretell.protocols import Denoiser, Inputs, Readout
+from foretell.state import KVStore
+
+
+@dataclass(frozen=True, slots=True)
+class Shifted:
+    """Dream: the prediction for a column is the network's output one column earlier in the same text.
+
+    The first column of a text has no earlier one and answers for itself, also behind left padding.
+    """
+
+    inner: Denoiser
+
+    @property
+    def mask_id(self) -> int:
+        return self.inner.mask_id
+
+    def __call__(self, inputs: Inputs) -> Readout:
+        wanted = inputs.columns.gather(1, inputs.asked)  # [b, w]
+        source = torch.where(inputs.places.gather(1, wanted) > 0, wanted - 1, wanted)
+        if inputs.cache is None:
+            return self.inner(everywhere(inputs)._replace(asked=source))
+        return self.inner(_with_columns(inputs, source))
+
+    def new_cache(self, batch: int, length: int) -> KVStore:
+        return self.inner.new_cache(batch, length)
+
+
+def everywhere(inputs: Inputs) -> Inputs:
+    """The same pass over all L columns in order; those that were not to be computed are not attended either.
+
+    `asked` is left as it was, for the caller to translate.
+    """
+    length = inputs.canvas.shape[1]
+    columns = torch.arange(length, device=inputs.canvas.device).expand_as(inputs.canvas)
+    if inputs.columns.shape[1] == length:
+        return inputs._replace(columns=columns)
+    computed = torch.zeros_like(inputs.keys).scatter(1, inputs.columns, True)
+    return inputs._replace(columns=columns, keys=inputs.keys & computed)
+
+
+def _with_columns(inputs: Inputs, source: Tensor) -> Inputs:
+    """Ask for the columns `source` [b, w], computing those that the pass lacks as well.
+
+    Rows lack different numbers of columns; the shorter ones repeat a column they have, which rewrites the same
+    keys and values in the cache.
+    """
+    rows, have = inputs.columns.shape
+    index = torch.full_like(inputs.canvas, -1)  # [b, L] where each column stands in the pass
+    index.scatter_(1, inputs.columns, torch.arange(have, device=source.device).expand(rows, have))
+    wanted = torch.zeros_like(inputs.keys).scatter(1, source, True)
+    lacking = wanted & (index < 0)  # [b, L]
+    width = int(lacking.sum(dim=1).max()) if rows else 0
+    if width == 0:
+        return inputs._replace(asked=index.gather(1, source))
+    # A stable sort brings the lacking columns to the front, in order.
+    extra = lacking.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width]
+    extra = torch.where(lacking.gather(1, extra), extra, inputs.columns[:, :1])
+    columns = torch.cat([inputs.columns, extra], dim=1)
+    index.scatter_(1, columns, torch.arange(have + width, device=source.device).expand(rows, have + width))
+    return inputs._replace(columns=columns, asked=index.gather(1, source))
+
+
+@dataclass(frozen=True, slots=True)
+class PairKV:
+    """Implements `state.KVStore` for two passes over one canvas: with its prompt, and with the prompt masked."""
+
+    told: KVStore
+    untold: KVStore
+
+    def view(self, rows: Tensor) -> PairKV:
+        return PairKV(self.told.view(rows), self.untold.view(rows))
+
+    def select(self, rows: Tensor) -> PairKV:
+        return PairKV(self.told.select(rows), self.untold.select(rows))
+
+    def pad(self, rows: int, columns: int) -> PairKV:
+        return PairKV(self.told.pad(rows, columns), self.untold.pad(rows, columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Guided:
+    """Classifier-free guidance: un + (scale + 1)(cond - un), where `un` does not see the prompt.
+
+    Costs two forward passes a step. Scale 0 is the model alone, bit for bit.
+    """
+
+    inner: Denoiser
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not isfinite(self.scale) or self.scale < 0:
+            raise RequestError(f"the guidance scale is {self.scale}; it must be a finite number, 0 (off) or above")
+
+    @property
+    def mask_id(self) -> int:
+        return self.inner.mask_id
+
+    def __call__(self, inputs: Inputs) -> Readout:
+        stores = inputs.cache
+        if stores is not None and not isinstance(stores, PairKV):
+            raise ModelError(f"a guided model needs the cache it made itself, not a {type(stores).__name__}")
+        canvas = inputs.canvas.clone()
+        # Padding is masked along with the prompt: nothing attends to it.
+        canvas[:, : inputs.prompt] = self.mask_id
+        told = self.inner(inputs._replace(cache=stores and stores.told))
+        untold = self.inner(inputs._replace(canvas=canvas, cache=stores and stores.untold))
+        return _Contrast(told, untold, self.scale)
+
+    def new_cache(self, batch: int, length: int) -> PairKV:
+        return PairKV(self.inner.new_cache(batch, length), self.inner.new_cache(batch, length))
+
+
+@dataclass(frozen=True, slots=True)
+class _Contrast:
+    told: Readout
+    untold: Readout
+    scale: float
+
+    def __call__(self, row: Tensor, at: Tensor) -> Tensor:
+        told = self.told(row, at)
+        # un + (s + 1)(cond - un), written so that scale 0 rounds nothing.
+        contrast = told + self.scale * (told - self.untold(row, at))
+        return contrast.masked_fill(told == -inf, -inf)  # a banned token would be inf - inf
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """Tokens that must never be proposed: their logits are -inf."""
+
+    inner: Denoiser
+    tokens: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if any(token < 0 for token in self.tokens):
+            raise RequestError(f"suppressed tokens are {self.tokens}; a token id is 0 or above")
+
+    @property
+    def mask_id(self) -> int:
+        return self.inner.mask_id
+
+    def __call__(self, inputs: Inputs) -> Readout:
+        return _Banned(self.inner(inputs), self.tokens)
+
+    def new_cache(self, batch: int, length: int) -> KVStore:
+        return self.inner.new_cache(batch, length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Banned:
+    inner: Readout
+    tokens: tuple[int, ...]
+
+    def __call__(self, row: Tensor, at: Tensor) -> Tensor:
+        logits = self.inner(row, at)
+        if self.tokens and max(self.tokens) >= logits.shape[1]:
+            raise RequestError(f"suppressed token {max(self.tokens)} is outside the vocabulary of {logits.shape[1]}")
+        return logits.index_fill(1, torch.tensor(self.tokens, dtype=torch.long, device=logits.device), -inf)
