@@ -8,6 +8,8 @@ from foretell.models.family import Family, Settings, mask_token
 from foretell.models.transformer import TransformerConfig
 from foretell.wrappers import Shifted
 
+_VOCAB_SIZE, _MASK_ID = 152_064, 151_666  # of the published models
+
 _FIXED: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "rope_scaling": (None,),
@@ -33,7 +35,7 @@ def configure(settings: Settings) -> TransformerConfig:
     vocab_size = settings.count("vocab_size")
     return TransformerConfig(
         vocab_size=vocab_size,
-        mask_id=mask_token(settings, vocab_size, documented=(152064, 151666)),
+        mask_id=mask_token(settings, vocab_size, documented=(_VOCAB_SIZE, _MASK_ID)),
         dim=dim,
         layers=settings.count("num_hidden_layers"),
         heads=heads,
@@ -74,12 +76,14 @@ DREAM = Family(
         "down": "mlp.down_proj",
     },
     ignored=(".inv_freq",),
+    vocab_size=_VOCAB_SIZE,
     special={
         "<|endoftext|>": 151643,
         "<|im_start|>": 151644,
         "<|im_end|>": 151645,
-        "<|mask|>": 151666,
+        "<|mask|>": _MASK_ID,
     },
+    mask="<|mask|>",
     ends=("<|endoftext|>", "<|im_end|>"),
     chat_template=(
         "{% if messages[0]['role'] != 'system' %}"

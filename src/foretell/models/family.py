@@ -88,7 +88,9 @@ class Family:
     block: str  # where block {} lives in the checkpoint
     inner: Mapping[str, str]  # our modules inside a block -> the checkpoint's
     ignored: tuple[str, ...] = ()  # endings of stored tensors that are buffers, not weights
-    special: Mapping[str, int] = field(default_factory=dict)  # documented tokens of the published vocabulary
+    vocab_size: int = 0  # of the published models, whose documented tokens these are
+    special: Mapping[str, int] = field(default_factory=dict)
+    mask: str = ""
     ends: tuple[str, ...] = ()  # tokens that end a text; the first one also fills what is behind it
     chat_template: str | None = None  # documented, for folders that ship none
 

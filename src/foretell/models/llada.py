@@ -12,6 +12,8 @@ from foretell.models.family import Family, Settings, mask_token
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.protocols import Denoiser
 
+_VOCAB_SIZE, _MASK_ID = 126_464, 126_336  # of the published models
+
 # What the network code of this family can switch on and ours does not have. The first value is the key's default.
 _FIXED: dict[str, tuple[Any, ...]] = {
     "block_type": ("llama",),
@@ -47,7 +49,7 @@ def configure(settings: Settings) -> TransformerConfig:
         raise settings.problem("embedding_size", f"at least vocab_size ({vocab_size})")
     return TransformerConfig(
         vocab_size=rows,
-        mask_id=mask_token(settings, rows, documented=(126464, 126336)),
+        mask_id=mask_token(settings, rows, documented=(_VOCAB_SIZE, _MASK_ID)),
         dim=dim,
         layers=settings.count("n_layers"),
         heads=heads,
@@ -85,14 +87,16 @@ LLADA = Family(
         "down": "ff_out",
     },
     ignored=(".inv_freq",),
+    vocab_size=_VOCAB_SIZE,
     special={
         "<|startoftext|>": 126080,
         "<|endoftext|>": 126081,
-        "<|mdm_mask|>": 126336,
+        "<|mdm_mask|>": _MASK_ID,
         "<|start_header_id|>": 126346,
         "<|end_header_id|>": 126347,
         "<|eot_id|>": 126348,
     },
+    mask="<|mdm_mask|>",
     ends=("<|endoftext|>", "<|eot_id|>"),
     chat_template=(
         "<|startoftext|>"

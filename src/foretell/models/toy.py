@@ -20,9 +20,9 @@ class Toy:
     """Implements `protocols.Denoiser` as a pure function of the visible tokens and their places.
 
     Every column favours one token, chosen by its place and at some places by its left neighbour, so that drafts change
-    while neighbours are still masked. The lead of that token grows with the share of the text that is filled, faster at some
-    places than at others, and is blurred by noise that depends on everything visible. Padding, batch mates and the
-    order of rows never matter, to the last bit.
+    while neighbours are still masked. The lead of that token grows with the share of the text that is filled, faster at
+    some places than at others, and is blurred by noise that depends on everything visible. Padding, batch mates and
+    the order of rows never matter, to the last bit.
     """
 
     vocab: int = 64

@@ -1,0 +1,148 @@
+"""Text to token ids and back, with the checkpoint's own tokenizer, chat template and special tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from foretell.errors import RequestError, VocabularyError, unknown
+from foretell.models.chat import ChatTemplate, Message
+from foretell.models.family import Family, Settings
+from foretell.models.load import FAMILIES, family_of
+from foretell.models.tokenizer import documented_tokens, named_tokens, read_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """What a checkpoint folder says about text. Independent of the weights: nothing here needs the model."""
+
+    folder: Path
+    tokenizer: Tokenizer
+    mask_id: int | None  # None where neither config.json nor the tokenizer names a mask
+    end_ids: tuple[int, ...]  # tokens that end a text; the first one fills what is behind it
+    leading: tuple[int, ...] = ()  # special tokens that every text begins with, such as BERT's [CLS]
+    template: ChatTemplate | None = None
+
+    @classmethod
+    def load(cls, folder: Path | str, family: str | None = None) -> Codec:
+        """The codec in `folder`; `family` overrides the model_type of its config.json."""
+        folder = Path(folder)
+        settings = Settings.read(folder)
+        if family is not None and family.lower() not in FAMILIES:
+            raise RequestError(unknown("family", family, FAMILIES))
+        kind = FAMILIES[family.lower()] if family is not None else family_of(settings)
+        published = documented_tokens(kind, settings)
+        tokenizer = read_tokenizer(folder, published)
+        return cls(
+            folder=folder,
+            tokenizer=tokenizer,
+            mask_id=_mask_id(settings, tokenizer, kind, published.values()),
+            end_ids=_end_ids(settings, tokenizer, kind),
+            leading=_leading(tokenizer),
+            template=ChatTemplate.find(folder) or _documented_template(kind, tokenizer),
+        )
+
+    @property
+    def has_chat(self) -> bool:
+        return self.template is not None
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Token ids of `text`; with `special`, behind the tokens that every text begins with.
+
+        What a tokenizer would put at the end, such as BERT's [SEP], is left out: the text goes on.
+        """
+        if not isinstance(text, str):
+            raise RequestError(f"the text is a {type(text).__name__}; it must be a string")
+        try:
+            encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        except Exception as problem:  # a vocabulary without an unknown token raises plain Exception
+            raise VocabularyError(f"the text cannot be encoded: {problem}{self._advice()}") from problem
+        unk = _unknown_id(self.tokenizer)
+        if unk is not None and unk in encoding.ids:
+            start, end = encoding.offsets[encoding.ids.index(unk)]
+            raise VocabularyError(f"the model's vocabulary has no {text[start:end]!r}{self._advice()}")
+        return [*(self.leading if special else ()), *encoding.ids]
+
+    def _advice(self) -> str:
+        return f"; list the words it has with: foretell vocab {self.folder}"
+
+    def chat(self, messages: Sequence[Message] | str) -> list[int]:
+        """Token ids of a conversation, up to where the assistant's next words begin; a string is one user message."""
+        if self.template is None:
+            raise RequestError(f"{self.folder}: the model has no chat template; give it plain text to go on from")
+        return self.encode(self.template.render(messages))
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        if skip_special:
+            hidden = {self.mask_id, *self.end_ids}  # not every tokenizer registers these as special
+            ids = [token for token in ids if token not in hidden]
+        return self.tokenizer.decode(list(ids), skip_special_tokens=skip_special)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """One printable string a token, to draw a canvas with: line ends and the like are escaped."""
+        return [self._piece(token) for token in ids]
+
+    def words(self) -> list[str]:
+        """The vocabulary in the order of its ids, without special tokens."""
+        special = {token for token, added in self.tokenizer.get_added_tokens_decoder().items() if added.special}
+        return self.pieces(sorted(set(self.tokenizer.get_vocab().values()) - special))
+
+    def _piece(self, token: int) -> str:
+        stored = self.tokenizer.id_to_token(token)
+        if stored is None:
+            return f"<{token}>"
+        text = self.tokenizer.decode([token], skip_special_tokens=False)
+        if not text or "\ufffd" in text:  # part of a character, which only its stored form shows
+            return stored
+        if stored.startswith("▁") and not text.startswith(" "):  # a decoder strips the blank in front of a lone word
+            text = f" {text}"
+        return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _mask_id(settings: Settings, tokenizer: Tokenizer, family: Family | None, published: Iterable[int]) -> int | None:
+    rows = settings.count("embedding_size", 1), settings.count("vocab_size"), tokenizer.get_vocab_size()
+    stated = settings.token("mask_token_id", max(rows))
+    if stated is not None:
+        return stated
+    if family is not None:
+        name = family.mask
+        return family.special[name] if family.special[name] in published else tokenizer.token_to_id(name)
+    named = named_tokens(settings.file.parent).get("mask_token")
+    return tokenizer.token_to_id(named) if named else None
+
+
+def _end_ids(settings: Settings, tokenizer: Tokenizer, family: Family | None) -> tuple[int, ...]:
+    """config.json's end tokens, then the tokenizer's, then those of the family's chats."""
+    stated = settings.values.get("eos_token_id")
+    ids = [*stated] if isinstance(stated, list) else [stated]
+    named = named_tokens(settings.file.parent)
+    names = [named.get("eos_token"), *(family.ends if family is not None else (named.get("sep_token"),))]
+    ids += [tokenizer.token_to_id(name) for name in names if name]
+    return tuple(dict.fromkeys(token for token in ids if isinstance(token, int)))
+
+
+def _leading(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """What the tokenizer puts in front of every text."""
+    if tokenizer.num_special_tokens_to_add(is_pair=False) == 0:
+        return ()
+    sample = tokenizer.encode("a", add_special_tokens=True)
+    first = sample.special_tokens_mask.index(0) if 0 in sample.special_tokens_mask else 0
+    return tuple(sample.ids[:first])
+
+
+def _documented_template(family: Family | None, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The family's published template, where the tokenizer knows the tokens that it writes."""
+    if family is None or family.chat_template is None:
+        return None
+    written = [name for name in family.special if name in family.chat_template]
+    if any(tokenizer.token_to_id(name) is None for name in written):
+        return None
+    return ChatTemplate(f"the documented {family.name} template", family.chat_template)
+
+
+def _unknown_id(tokenizer: Tokenizer) -> int | None:
+    name = getattr(tokenizer.model, "unk_token", None)
+    return None if name is None else tokenizer.token_to_id(name)

@@ -1,0 +1,130 @@
+"""Chat messages to prompt text, by the checkpoint's own template in a sandbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import Template, TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from foretell.errors import ModelError, RequestError, unknown
+from foretell.models.tokenizer import named_tokens, read_json
+
+ROLES = ("assistant", "system", "user")
+
+Message = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTemplate:
+    """A Jinja template as Hugging Face checkpoints ship them. It may format text and nothing else."""
+
+    source: str  # where it stands, for error messages
+    text: str
+    names: tuple[tuple[str, str], ...] = ()  # bos_token, eos_token, ... as the template may call them
+
+    @classmethod
+    def find(cls, folder: Path) -> ChatTemplate | None:
+        """The template in `folder`: a file of its own goes before one in tokenizer_config.json."""
+        names = tuple(sorted(named_tokens(folder).items()))
+        file = folder / "chat_template.jinja"
+        if file.is_file():
+            return cls(str(file), file.read_text(encoding="utf-8"), names)
+        file = folder / "tokenizer_config.json"
+        stated = read_json(file).get("chat_template")
+        if isinstance(stated, list):  # several templates by name
+            stated = {entry.get("name"): entry.get("template") for entry in stated}.get("default")
+        return cls(str(file), stated, names) if isinstance(stated, str) else None
+
+    def render(self, messages: Sequence[Message] | str) -> str:
+        """The text of a conversation, up to where the assistant's next words begin."""
+        template = _compiled(self.source, self.text)
+        try:
+            return template.render(messages=_checked(messages), add_generation_prompt=True, **dict(self.names))
+        except _RefusedError as problem:
+            raise RequestError(f"{self.source}: the chat template refuses these messages: {problem}") from problem
+        except (TemplateError, TypeError, ValueError) as problem:
+            raise ModelError(f"{self.source}: the chat template fails on these messages: {problem}") from problem
+
+
+def _checked(messages: Sequence[Message] | str) -> list[dict[str, str]]:
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    if not messages:
+        raise RequestError("a chat has no messages; it needs at least one")
+    return [_message(index, message) for index, message in enumerate(messages)]
+
+
+def _message(index: int, message: Any) -> dict[str, str]:
+    if not isinstance(message, Mapping):
+        raise RequestError(f"message {index} is a {type(message).__name__}; it must be an object with role and content")
+    for key in message:
+        if key not in ("role", "content"):
+            raise RequestError(f"message {index}: {unknown('key', str(key), ('role', 'content'))}")
+    for key in ("role", "content"):
+        if not isinstance(message.get(key), str):
+            shown = repr(message[key]) if key in message else "missing"
+            raise RequestError(f"message {index}: {key!r} is {shown}; it must be a string")
+    if message["role"] not in ROLES:
+        raise RequestError(f"message {index}: {unknown('role', message['role'], ROLES)}")
+    return dict(message)
+
+
+class _RefusedError(TemplateError):
+    """The template called raise_exception."""
+
+
+class _Generation(Extension):
+    """{% generation %}, which marks the assistant's words for training, means nothing here: its body is rendered."""
+
+    tags = {"generation"}  # noqa: RUF012  Jinja's own declaration
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+@lru_cache(maxsize=16)
+def _compiled(source: str, text: str) -> Template:
+    sandbox = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    sandbox.filters["tojson"] = _to_json
+    sandbox.globals = {
+        "raise_exception": _refuse,
+        "strftime_now": _now,
+        "range": sandbox.globals["range"],  # the sandbox's own, which is bounded
+        "namespace": sandbox.globals["namespace"],
+        "dict": sandbox.globals["dict"],
+    }
+    try:
+        return sandbox.from_string(text)
+    except TemplateError as problem:
+        raise ModelError(f"{source}: the chat template is not valid Jinja: {problem}") from problem
+
+
+def _refuse(message: str) -> NoReturn:
+    raise _RefusedError(message)
+
+
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own filter escapes for HTML, which a prompt is not."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

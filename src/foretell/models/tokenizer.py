@@ -1,0 +1,115 @@
+"""A checkpoint's tokenizer from its own files: tokenizer.json, or the vocab.json and merges.txt that Dream ships."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+
+from foretell.errors import ModelError
+from foretell.models.family import Family, Settings
+
+# How Qwen2 cuts text into words before byte pairs are merged: contractions, letters with at most one sign in front,
+# single digits, signs, line ends, blanks.
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    r"|[^\r\n\p{L}\p{N}]?\p{L}+"
+    r"|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+"
+    r"|\s+(?!\S)"
+    r"|\s+"
+)
+
+
+def read_tokenizer(folder: Path, special: Mapping[str, int]) -> Tokenizer:
+    """The tokenizer in `folder`; `special` are the family's documented tokens, for files that name none."""
+    whole = folder / "tokenizer.json"
+    if whole.is_file():
+        try:
+            return Tokenizer.from_file(str(whole))
+        except Exception as problem:  # tokenizers raises plain Exception
+            raise ModelError(f"{whole}: not a tokenizer ({problem})") from problem
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return _byte_pairs(folder, special)
+    raise ModelError(f"{folder}: has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The object in `file`, or an empty one where there is no such file."""
+    if not file.is_file():
+        return {}
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise ModelError(f"{file}: not valid JSON ({problem})") from problem
+    if not isinstance(values, dict):
+        raise ModelError(f"{file}: holds a {type(values).__name__}; it must be a JSON object")
+    return values
+
+
+def named_tokens(folder: Path) -> dict[str, str]:
+    """What the folder calls bos_token, eos_token, mask_token and so on."""
+    stated = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
+    texts = {
+        name: value["content"] if isinstance(value, dict) else value
+        for name, value in stated.items()
+        if name.endswith("_token")
+    }
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def documented_tokens(family: Family | None, settings: Settings) -> Mapping[str, int]:
+    """The published special tokens, where the vocabulary is the published one."""
+    known = family is not None and settings.values.get("vocab_size") == family.vocab_size
+    return family.special if family is not None and known else {}
+
+
+def _byte_pairs(folder: Path, special: Mapping[str, int]) -> Tokenizer:
+    """Qwen2's byte-level BPE. Added tokens are put at their own ids, which may leave holes."""
+    added = _added_tokens(folder, special)
+    ids = read_json(folder / "vocab.json") | {token.content: number for number, token in added.items()}
+    try:
+        tokenizer = Tokenizer(BPE(vocab=ids, merges=_merges(folder / "merges.txt")))
+    except Exception as problem:  # tokenizers raises plain Exception
+        raise ModelError(f"{folder / 'merges.txt'}: does not fit vocab.json ({problem})") from problem
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(list(added.values()))
+    return tokenizer
+
+
+def _merges(file: Path) -> list[tuple[str, str]]:
+    pairs = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        left, _, right = line.partition(" ")
+        if right and not line.startswith("#version"):
+            pairs.append((left, right))
+    return pairs
+
+
+def _added_tokens(folder: Path, special: Mapping[str, int]) -> dict[int, AddedToken]:
+    """Tokens outside the byte pairs, by id, in the order of their ids."""
+    file = folder / "tokenizer_config.json"
+    stated = read_json(file).get("added_tokens_decoder") or {}
+    plain = read_json(folder / "added_tokens.json") or special
+    added = {number: AddedToken(text, special=True, normalized=False) for text, number in plain.items()}
+    try:
+        for number, entry in stated.items():
+            flags = {name: bool(entry.get(name, False)) for name in ("lstrip", "rstrip", "single_word", "special")}
+            added[int(number)] = AddedToken(
+                entry["content"], normalized=bool(entry.get("normalized", not flags["special"])), **flags
+            )
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise ModelError(f"{file}: 'added_tokens_decoder' must be an object of ids, each with its content") from problem
+    return dict(sorted(added.items()))
