@@ -50,3 +50,17 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"unknown {kind} {name!r}{hint} (there is: {', '.join(names)})"
+
+
+def one_of(kind: str, value: str, allowed: Iterable[str]) -> None:
+    """A `RecipeError` unless `value` is one of the `allowed` words."""
+    names = tuple(allowed)
+    if value not in names:
+        raise RecipeError(unknown(kind, str(value), names))
+
+
+def within(kind: str, value: float, low: float, high: float = float("inf")) -> None:
+    """A `RecipeError` unless low <= value <= high; a NaN is never within."""
+    if not low <= value <= high:
+        span = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+        raise RecipeError(f"{kind} must be {span}, got {value!r}")

@@ -97,8 +97,9 @@ class Codec:
         text = self.tokenizer.decode([token], skip_special_tokens=False)
         if not text or "\ufffd" in text:  # part of a character, which only its stored form shows
             return stored
-        if stored.startswith("▁") and not text.startswith(" "):  # a decoder strips the blank in front of a lone word
-            text = f" {text}"
+        # Decoders trim a lone token; its stored form still has the blanks, also where they are written as a sign.
+        spelled = stored.replace("▁", " ")
+        text = spelled if spelled.strip() == text.strip() else text
         return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 

@@ -1,0 +1,20 @@
+"""The answers to the six questions, one idea a file; here they are listed by kind and name."""
+
+from __future__ import annotations
+
+from foretell.policies.cache import CACHES
+from foretell.policies.region import REGIONS
+from foretell.policies.sample import SAMPLES
+from foretell.policies.score import SCORES
+from foretell.policies.stop import SCHEDULES, STOPS
+from foretell.policies.transfer import TRANSFERS
+
+POLICIES: dict[str, dict[str, type]] = {
+    "cache": CACHES,
+    "sample": SAMPLES,
+    "region": REGIONS,
+    "score": SCORES,
+    "transfer": TRANSFERS,
+    "stop": STOPS,
+    "schedule": SCHEDULES,
+}

@@ -1,0 +1,58 @@
+"""The decode loop: Algorithm 1 of the paper, batched, with every choice delegated to a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretell.predict import predict
+from foretell.protocols import Beliefs, Denoiser
+from foretell.recipe import Recipe
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happened to every row during one step; what recorders and streams consume."""
+
+    index: Tensor  # [B] which step of its own this was, from 0
+    beliefs: Beliefs
+    answer: Tensor  # [B, N] the region as it was for this step
+    unmasked: Tensor  # [B, N] positions filled by this step
+    settled: Tensor  # [B] rows committed early by the stopping rule
+    alive: Tensor  # [B] rows that took part
+
+
+def decode(model: Denoiser, state: DecodeState, recipe: Recipe, *, observed: bool = False) -> Iterator[Step]:
+    """Denoise `state` in place until no mask is left, yielding after every step."""
+    while not state.done.all():
+        yield denoise_step(model, state, recipe, observed=observed)
+
+
+@torch.inference_mode()
+def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observed: bool = False) -> Step:
+    """Advance every unfinished row by one forward pass.
+
+    Beliefs are made only of what the policies read; an `observed` step makes them of every position.
+    """
+    alive, index, eligible = ~state.done, state.step.clone(), state.eligible
+    state.answer = recipe.region(state)
+    beliefs = predict(model, state, recipe)
+    beliefs.read(alive[:, None] if observed else eligible | (recipe.stop.reads(state) & alive[:, None]))
+
+    # Prophet's check comes first: a settled answer ends the refinement of the whole row.
+    settled = recipe.stop(beliefs, state) & alive
+    commit = settled | (alive & (state.step + 1 >= state.budget))
+    rest = commit[:, None] & state.masked
+    beliefs.read(rest)
+
+    # Otherwise an ordinary refinement step, confined to the current block.
+    scores = recipe.score(beliefs, state).masked_fill(~eligible, -torch.inf)
+    chosen = recipe.transfer(scores, beliefs, state) & eligible
+    unmask = torch.where(commit[:, None], rest, chosen)
+
+    state.reveal(unmask, beliefs.tokens)
+    return Step(index, beliefs, state.answer, unmask, settled, alive)

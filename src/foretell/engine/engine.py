@@ -1,0 +1,261 @@
+"""The public face: load a checkpoint, generate, stream."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import torch
+from torch import Tensor
+
+from foretell.decode import Step, decode
+from foretell.engine.codec import Codec, Message
+from foretell.engine.options import Options, Order, order
+from foretell.engine.scheduler import Finish, Outcome, Scheduler, finish_of
+from foretell.engine.trace import Recorder, Trace, with_words
+from foretell.errors import ModelError, RequestError
+from foretell.layout import Layout, Request, lay_out
+from foretell.models.load import load_model
+from foretell.policies.stop.prophet import Prophet
+from foretell.protocols import Denoiser
+from foretell.state import DecodeState
+
+BUNDLED = Path(__file__).parents[1] / "models"
+Prompt = str | Sequence[Message]
+
+
+class Streamer(Protocol):
+    """transformers' streamer protocol; `put_draft(value=ids)` is called too where a streamer has it."""
+
+    def put(self, value: Tensor) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One decoded text, and what it took."""
+
+    text: str
+    answer: str | None  # the text of the answer region, where one was laid out
+    tokens: tuple[int, ...]  # the whole window
+    response_tokens: int  # of the text, up to its end
+    prompt_tokens: int
+    steps: int
+    budget: int
+    forwards: int
+    finish: Finish
+    seconds: float
+    trace: Trace | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def saved(self) -> int:
+        """Steps of the budget that were not needed."""
+        return self.budget - self.steps
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return self.response_tokens / self.forwards
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One step as a person may watch it. The last frame carries the completion."""
+
+    step: int  # from 0
+    budget: int
+    tokens: tuple[int, ...]  # [N] the draft
+    filled: tuple[bool, ...]  # [N] positions that hold a token for good
+    fresh: tuple[bool, ...]  # [N] of those, the ones that this step filled
+    pinned: tuple[bool, ...]  # [N]
+    answer: tuple[bool, ...]  # [N]
+    settled: bool  # whether this step committed everything
+    gauge: tuple[float, float] | None  # what the stopping rule watches, and its bar
+    completion: Completion | None = None
+
+
+class Engine:
+    """A model with its tokenizer. Everything it decodes goes through the one loop."""
+
+    def __init__(self, model: Denoiser, codec: Codec, layouts: Mapping[str, Any] | None = None) -> None:
+        self.model, self.codec, self.layouts = model, codec, layouts or {}
+        self.device = next(iter(_parameters(model)), torch.empty(0)).device
+
+    @overload
+    def generate(
+        self, prompt: Prompt, *, trace: bool = ..., batch_size: int = ..., streamer: Streamer | None = ..., **options: Any
+    ) -> Completion: ...
+
+    @overload
+    def generate(
+        self, prompt: Sequence[Prompt], *, trace: bool = ..., batch_size: int = ..., streamer: None = ..., **options: Any
+    ) -> list[Completion]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        *,
+        trace: bool = False,
+        batch_size: int = 8,
+        streamer: Streamer | None = None,
+        **options: Any,
+    ) -> Completion | list[Completion]:
+        """Decode a prompt (a string or chat messages) or a list of them; see `Options` for what may be asked."""
+        if streamer is not None:
+            if not _single(prompt):
+                raise RequestError("a streamer takes one prompt at a time")
+            return self._streamed(prompt, streamer, trace, options)  # type: ignore[arg-type]
+        if _single(prompt):
+            return next(self.complete([prompt], trace=trace, **options))[1]  # type: ignore[list-item]
+        done = dict(self.complete(prompt, trace=trace, batch_size=batch_size, **options))  # type: ignore[arg-type]
+        return [done[index] for index in range(len(prompt))]
+
+    def complete(
+        self, prompts: Sequence[Prompt], *, trace: bool = False, batch_size: int = 8, **options: Any
+    ) -> Iterator[tuple[int, Completion]]:
+        """(index, completion) of every prompt, in the order in which they finish."""
+        if batch_size < 1:
+            raise RequestError(f"batch_size must be at least 1, got {batch_size}")
+        asked = self.order(**options)
+        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device)
+        requests = [self.request(prompt, asked) for prompt in prompts]
+        for outcome in scheduler.run(requests):
+            yield outcome.ticket, self._completion(outcome, asked)
+
+    def stream(self, prompt: Prompt, *, trace: bool = False, **options: Any) -> Iterator[Frame]:
+        """A frame after every step; the last one carries the completion."""
+        asked = self.order(**options)
+        request = self.request(prompt, asked)
+        state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device)
+        recorder, started = Recorder(request), time.perf_counter()
+        for step in decode(self.model, state, request.recipe, observed=True):
+            if trace:
+                recorder.observe(step, 0)
+            frame = _frame(request, state, step)
+            if state.done[0]:
+                made = recorder.trace(state.mask_id, state.end_ids) if trace else None
+                window, seconds = tuple(state.window[0].tolist()), time.perf_counter() - started
+                outcome = Outcome(0, request, window, int(state.step[0]), finish_of(0, state, step), seconds, made)
+                frame = replace(frame, completion=self._completion(outcome, asked))
+            yield frame
+
+    def order(self, **options: Any) -> Order:
+        """What a call with these options would decode with."""
+        asked = order(Options.of(options), self.codec, self.layouts)
+        if any(token == self.model.mask_id for _, token in asked.layout.pins):
+            raise RequestError(f"the mask token {self.model.mask_id} cannot be pinned")
+        return asked
+
+    def request(self, prompt: Prompt, asked: Order) -> Request:
+        """One prompt as the loop wants it."""
+        if isinstance(prompt, str) and not self.codec.has_chat:
+            ids = self.codec.encode(prompt, special=True)
+        else:
+            ids = self.codec.chat(prompt)
+        return Request(tuple(ids), asked.layout, asked.recipe, asked.seed)
+
+    def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
+        """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
+        last_pin = max((offset for offset, _ in layout.pins), default=-1)
+        ends = (i for i, token in enumerate(tokens) if token in self.codec.end_ids and i > last_pin)
+        kept = tokens[: next(ends, len(tokens))]
+        return self.codec.decode(kept), sum(token not in self.codec.end_ids for token in kept)
+
+    def _completion(self, outcome: Outcome, asked: Order) -> Completion:
+        request, tokens = outcome.request, outcome.tokens
+        text, size = self.text(tokens, request.layout)
+        answer = None
+        if request.layout.answer is not None:
+            start, length = request.layout.answer
+            answer = self.codec.decode(tokens[start : start + length])
+        return Completion(
+            text=text,
+            answer=answer,
+            tokens=tokens,
+            response_tokens=size,
+            prompt_tokens=len(request.prompt),
+            steps=outcome.steps,
+            budget=request.budget,
+            forwards=outcome.steps * (2 if request.recipe.guidance else 1),
+            finish=outcome.finish,
+            seconds=outcome.seconds,
+            trace=outcome.trace and with_words(outcome.trace, self._words(outcome.trace)),
+            notes=asked.notes,
+        )
+
+    def _words(self, trace: Trace) -> dict[int, str]:
+        used = sorted({*trace.tokens.unique().tolist(), *(token for _, token in trace.request.layout.pins)})
+        return dict(zip(used, self.codec.pieces(used), strict=True))
+
+    def _streamed(self, prompt: Prompt, streamer: Streamer, trace: bool, options: dict[str, Any]) -> Completion:
+        """Drafts go to `put_draft`, the prompt and the finished text to `put`."""
+        streamer.put(torch.tensor([self.request(prompt, self.order(**options)).prompt]))
+        put_draft = getattr(streamer, "put_draft", None)
+        for frame in self.stream(prompt, trace=trace, **options):
+            if put_draft is not None:
+                put_draft(value=torch.tensor(frame.tokens))
+        assert frame.completion is not None, "the last frame carries the completion"
+        streamer.put(torch.tensor(frame.completion.tokens))
+        streamer.end()
+        return frame.completion
+
+
+def load(model: str | Path, device: str = "cpu", dtype: str | torch.dtype | None = None) -> Engine:
+    """An engine for a checkpoint folder, or for a bundled model by its name."""
+    folder = Path(model)
+    if not folder.exists() and (BUNDLED / str(model) / "config.json").exists():
+        folder = BUNDLED / str(model)
+    return Engine(load_model(folder, device=device, dtype=dtype), Codec.load(folder), _layouts(folder))
+
+
+def _layouts(folder: Path) -> Mapping[str, Any]:
+    """The folder's foretell.json: windows, suffixes and answer regions that the model was trained for."""
+    path = folder / "foretell.json"
+    if not path.exists():
+        return {}
+    try:
+        described: Mapping[str, Any] = json.loads(path.read_text(encoding="utf8"))
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{path} is not valid JSON: {error}") from error
+    return described
+
+
+def _single(prompt: Prompt | Sequence[Prompt]) -> bool:
+    """Whether this is one prompt: a string, or a conversation (a list of messages)."""
+    return isinstance(prompt, str) or (len(prompt) > 0 and all(isinstance(item, Mapping) for item in prompt))
+
+
+def _parameters(model: Any) -> Iterator[Tensor]:
+    while hasattr(model, "inner"):
+        model = model.inner
+    return iter(model.parameters()) if isinstance(model, torch.nn.Module) else iter(())
+
+
+def _frame(request: Request, state: DecodeState, step: Step) -> Frame:
+    stop, gauge = request.recipe.stop, None
+    if isinstance(stop, Prophet):
+        value, bar = stop.gauge(step.beliefs, _before(state, step))
+        gauge = (float(value[0]), float(bar[0]))
+    return Frame(
+        step=int(step.index[0]),
+        budget=state.budget,
+        tokens=tuple(step.beliefs.tokens[0].tolist()),
+        filled=tuple((~state.blank[0]).tolist()),
+        fresh=tuple(step.unmasked[0].tolist()),
+        pinned=tuple(state.pinned[0].tolist()),
+        answer=tuple(step.answer[0].tolist()),
+        settled=bool(step.settled[0]),
+        gauge=gauge,
+    )
+
+
+def _before(state: DecodeState, step: Step) -> DecodeState:
+    """The state as the stopping rule saw it."""
+    canvas = state.canvas.clone()
+    canvas[:, state.prompt_length :][step.unmasked] = state.mask_id
+    return replace(state, canvas=canvas, step=step.index, answer=step.answer)

@@ -1,0 +1,178 @@
+"""What a caller may ask for, under the names that the field already types, turned into a recipe and a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from foretell.engine.codec import Codec
+from foretell.errors import RequestError, one_of, unknown, within
+from foretell.layout import Layout
+from foretell.policies.region.fixed import Fixed
+from foretell.policies.region.masked import Masked
+from foretell.policies.sample.gumbel import Gumbel
+from foretell.policies.sample.nucleus import Nucleus
+from foretell.policies.score.confidence import Confidence
+from foretell.policies.score.entropy import Entropy
+from foretell.policies.score.margin import Margin
+from foretell.policies.score.random import Random
+from foretell.policies.stop.never import Never
+from foretell.presets import PRESETS
+from foretell.protocols import Score
+from foretell.recipe import Recipe, parse
+
+ALIASES = {
+    "gen_length": "max_new_tokens",
+    "max_tokens": "max_new_tokens",
+    "max_gen_toks": "max_new_tokens",
+    "diffusion_steps": "steps",
+    "max_denoising_steps": "steps",
+    "num_inference_steps": "steps",
+    "block_size": "block_length",
+    "alg": "remasking",
+}
+REMASKINGS: dict[str, Score] = {
+    "low_confidence": Confidence(),
+    "confidence": Confidence(),
+    "maskgit_plus": Confidence(),
+    "random": Random(),
+    "origin": Random(),
+    "topk_margin": Margin(),
+    "margin": Margin(),
+    "entropy": Entropy(),
+}
+WINDOW = 256  # positions generated unless someone says otherwise
+ANSWER = 5  # tokens watched behind a suffix unless someone says otherwise, as in the released code
+NO_REGION = (
+    "no answer region was given, so the stopping rule watches every position that is still masked; "
+    "give a suffix and an answer length for the paper's rule"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything `generate` takes. None leaves the choice to the model's defaults, then to the recipe."""
+
+    recipe: str | Recipe = "full"
+    layout: str | None = None  # one of the layouts that the model's folder describes
+    max_new_tokens: int | None = None
+    steps: int | None = None
+    block_length: int | None = None
+    remasking: str | None = None
+    suffix: str | None = None
+    answer_length: int | None = None
+    answer_start: int | None = None
+    pins: Mapping[int, int | str] | None = None  # window offset -> token id, or a text that starts there
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    cfg_scale: float | None = None
+    stop_at_eos: bool | None = None
+    seed: int = 0
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """Options from keyword arguments; aliases are understood, anything else is an error."""
+        known = {field.name for field in fields(cls)}
+        named: dict[str, Any] = {}
+        for name, value in given.items():
+            ours = ALIASES.get(name, name)
+            if ours not in known:
+                raise RequestError(unknown("argument", name, known))
+            if ours in named:
+                raise RequestError(f"{name!r} is another name of {ours!r}, which is given already")
+            named[ours] = value
+        return cls(**named)
+
+    def over(self, defaults: Mapping[str, Any]) -> Options:
+        """These options, with a model's defaults where nothing was said."""
+        unsaid = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        return replace(self, **unsaid)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Options made concrete: what every request of one call shares."""
+
+    layout: Layout
+    recipe: Recipe
+    seed: int
+    notes: tuple[str, ...] = ()
+
+
+def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
+    """Settle the window, the pinned tokens, the region and the recipe of a call."""
+    base = _model_defaults(options, layouts)
+    block_length = options.block_length or base.get("block_length")
+    # The recipe's own text has the last word on what a model merely prefers.
+    presets = {name: preset.recipe for name, preset in PRESETS.items()}
+    if options.block_length is None and block_length is not None:
+        presets = {name: replace(one, block_length=block_length) for name, one in presets.items()}
+    chosen = options.recipe if isinstance(options.recipe, Recipe) else parse(options.recipe, presets)
+    chosen = _apply(options, chosen)
+    layout = _layout(options.over({k: v for k, v in base.items() if k != "block_length"}), codec)
+    needs_region = chosen.stop != Never() and chosen.region == Fixed() and layout.answer is None
+    if needs_region:
+        chosen = replace(chosen, region=Masked())
+    return Order(layout, chosen, options.seed, (NO_REGION,) if needs_region else ())
+
+
+def _model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str, Any]:
+    described = layouts.get("layouts", {})
+    name = options.layout or layouts.get("default")
+    if name is None:
+        return {}
+    if name not in described:
+        have = unknown("layout", name, described) if described else f"this model describes no layouts, so not {name!r}"
+        raise RequestError(have)
+    found: Mapping[str, Any] = described[name]
+    return found
+
+
+def _apply(options: Options, recipe: Recipe) -> Recipe:
+    changes: dict[str, Any] = {
+        "steps": options.steps,
+        "block_length": options.block_length,
+        "guidance": options.cfg_scale,
+        "stop_at_eos": options.stop_at_eos,
+        "score": options.remasking and _remasking(options.remasking),
+        "sample": _sample(options),
+    }
+    return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _remasking(name: str) -> Score:
+    one_of("remasking", name, REMASKINGS)
+    return REMASKINGS[name]
+
+
+def _sample(options: Options) -> Gumbel | Nucleus | None:
+    if options.top_p is not None or options.top_k is not None:
+        temperature = 1.0 if options.temperature is None else options.temperature
+        top_p = 1.0 if options.top_p is None else options.top_p
+        return Nucleus(temperature, top_p, options.top_k or 0)
+    if options.temperature is None:
+        return None
+    return Gumbel(options.temperature)
+
+
+def _layout(options: Options, codec: Codec) -> Layout:
+    length = WINDOW if options.max_new_tokens is None else options.max_new_tokens
+    within("max_new_tokens", length, 1)
+    pins = _pins(options.pins or {}, codec)
+    if not options.suffix and options.answer_length is None:
+        return Layout(length, tuple(sorted(pins.items())))
+    suffix = codec.encode(options.suffix) if options.suffix else []
+    answer = ANSWER if options.answer_length is None else options.answer_length
+    within("answer_length", answer, 1)
+    behind = Layout.with_suffix(length, suffix, answer, options.answer_start)
+    return Layout(length, tuple(sorted((pins | dict(behind.pins)).items())), behind.answer)
+
+
+def _pins(pins: Mapping[int, int | str], codec: Codec) -> dict[int, int]:
+    spelled: dict[int, int] = {}
+    for offset, what in pins.items():
+        tokens = codec.encode(what) if isinstance(what, str) else [what]
+        spelled |= {offset + i: token for i, token in enumerate(tokens)}
+    return spelled

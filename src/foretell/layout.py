@@ -1,0 +1,108 @@
+"""What a window looks like before decoding: which tokens are pinned, and where the answer goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from foretell.errors import LayoutError
+from foretell.recipe import Recipe
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """N positions, some of them pinned to a token in advance, some of them the answer region.
+
+    [question] [MASK ... reasoning ... MASK] [The answer is] [MASK ... answer ... MASK]
+               |<------------------------ length N ----------------------------------->|
+    """
+
+    length: int
+    pins: tuple[tuple[int, int], ...] = ()  # (offset, token id), by offset
+    answer: tuple[int, int] | None = None  # (offset, length)
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise LayoutError(f"a window must have at least 1 position, got {self.length}")
+        offsets = [offset for offset, _ in self.pins]
+        if offsets != sorted(set(offsets)):
+            raise LayoutError(f"pinned offsets must rise and not repeat, got {offsets}")
+        if offsets and not (offsets[0] >= 0 and offsets[-1] < self.length):
+            raise LayoutError(
+                f"pinned offsets must lie in 0..{self.length - 1}, got {offsets[0] if offsets[0] < 0 else offsets[-1]}"
+            )
+        if len(offsets) == self.length:
+            raise LayoutError(f"all {self.length} positions are pinned: there is nothing to decode")
+        if self.answer is not None and not (0 <= self.answer[0] and 1 <= self.answer[1] <= self.length - self.answer[0]):
+            raise LayoutError(
+                f"an answer of {self.answer[1]} tokens at {self.answer[0]} does not fit a window of {self.length}"
+            )
+
+    @classmethod
+    def with_suffix(cls, length: int, suffix: Sequence[int], answer_length: int, start: int | None = None) -> Layout:
+        """`suffix` pinned right before an answer of `answer_length` tokens, at the window's end or at `start`."""
+        first = length - answer_length if start is None else start
+        if first < len(suffix):
+            raise LayoutError(
+                f"a suffix of {len(suffix)} and an answer of {answer_length} tokens do not fit a window of {length}"
+                + ("" if start is None else f" with the answer at {start}")
+            )
+        pins = tuple((first - len(suffix) + i, token) for i, token in enumerate(suffix))
+        return cls(length, pins, (first, answer_length))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt, already tokenized, and how to decode it."""
+
+    prompt: tuple[int, ...]
+    layout: Layout
+    recipe: Recipe = Recipe()
+    seed: int = 0
+
+    @property
+    def budget(self) -> int:
+        """T_max: the recipe's steps, or one for every position of the window."""
+        return self.recipe.steps or self.layout.length
+
+
+def lay_out(
+    requests: Sequence[Request], mask_id: int, end_ids: tuple[int, ...] = (), device: torch.device | str = "cpu"
+) -> DecodeState:
+    """A fresh state for requests that share a recipe and a window length."""
+    recipe, length = requests[0].recipe, requests[0].layout.length
+    if any(r.recipe != recipe or r.layout.length != length for r in requests):
+        raise LayoutError("the requests of one batch must share their recipe and window length")
+    rows, width = len(requests), max(len(r.prompt) for r in requests) + length
+    canvas = torch.full((rows, width), mask_id)
+    valid = torch.ones(rows, width, dtype=torch.bool)
+    pinned = torch.zeros(rows, length, dtype=torch.bool)
+    answer = torch.zeros(rows, length, dtype=torch.bool)
+    for row, request in enumerate(requests):
+        start = width - length - len(request.prompt)
+        canvas[row, :start], valid[row, :start] = 0, False
+        canvas[row, start : width - length] = torch.tensor(request.prompt, dtype=torch.long)
+        for offset, token in request.layout.pins:
+            canvas[row, width - length + offset], pinned[row, offset] = token, True
+        if request.layout.answer is not None:
+            offset, size = request.layout.answer
+            answer[row, offset : offset + size] = True
+    return DecodeState(
+        canvas=canvas.to(device),
+        valid=valid.to(device),
+        pinned=pinned.to(device),
+        answer=answer.to(device),
+        draft=canvas[:, width - length :].to(device, copy=True),
+        unchanged=torch.zeros(rows, length, dtype=torch.long, device=device),
+        step=torch.zeros(rows, dtype=torch.long, device=device),
+        seed=torch.tensor([r.seed for r in requests], dtype=torch.long, device=device),
+        cached_block=torch.full((rows,), -1, device=device),
+        budget=requests[0].budget,
+        block_length=recipe.block_length,
+        mask_id=mask_id,
+        end_ids=end_ids,
+        stop_at_eos=recipe.stop_at_eos,
+    )

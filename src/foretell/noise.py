@@ -1,0 +1,47 @@
+"""Randomness as a pure function of (row seed, step, position), so that batching and order never change a draw."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from foretell.state import DecodeState
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15, the odd number nearest to 2^64 / phi, as a signed integer
+_MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9 and 0x94D049BB133111EB (SplitMix64)
+
+
+def uniform(state: DecodeState, row: Tensor, position: Tensor, stream: int) -> Tensor:
+    """One draw [n] in (0, 1) for each `position` [n] of the state's rows `row` [n].
+
+    `stream` keeps apart the draws that different policies make at the same place.
+    """
+    return _to_unit(_key(state, row, position, stream))
+
+
+def uniforms(state: DecodeState, row: Tensor, position: Tensor, stream: int, count: int) -> Tensor:
+    """`count` draws [n, count] at each place, e.g. one for every word of the vocabulary."""
+    lanes = torch.arange(count, device=row.device)
+    return _to_unit(_hash(_key(state, row, position, stream)[:, None] + lanes * _GOLDEN))
+
+
+def _key(state: DecodeState, row: Tensor, position: Tensor, stream: int) -> Tensor:
+    key = _hash(state.seed[row] * _GOLDEN + stream)
+    key = _hash(key + state.step[row] * _GOLDEN)
+    return _hash(key + position * _GOLDEN)
+
+
+def _hash(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser; integer overflow wraps, which is what it wants."""
+    x = (x ^ _shift(x, 30)) * _MIX[0]
+    x = (x ^ _shift(x, 27)) * _MIX[1]
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """A logical right shift; torch's own copies the sign bit."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _to_unit(x: Tensor) -> Tensor:
+    return (_shift(x, 11).double() + 0.5) * 2.0**-53

@@ -1,0 +1,28 @@
+"""An answer region at a fixed place: the one its request laid out, or an offset and a length in every window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from foretell.errors import within
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Without a length, the region that the request's layout declares; none declared is an empty region."""
+
+    offset: int = 0
+    length: int = 0
+
+    def __post_init__(self) -> None:
+        within("the region's offset", self.offset, 0)
+        within("the region's length", self.length, 0)
+
+    def __call__(self, state: DecodeState) -> Tensor:
+        if self.length == 0:
+            return state.answer
+        inside = (state.positions >= self.offset) & (state.positions < self.offset + self.length)
+        return inside.expand_as(state.answer)

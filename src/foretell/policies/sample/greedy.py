@@ -1,0 +1,15 @@
+"""Propose the most likely token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:  # noqa: ARG002
+        return logits.argmax(dim=-1)

@@ -1,0 +1,17 @@
+"""How sure we are of each position: scores, by the name used in recipes and on the command line."""
+
+from __future__ import annotations
+
+from foretell.policies.score.confidence import Confidence
+from foretell.policies.score.deferred import Deferred
+from foretell.policies.score.entropy import Entropy
+from foretell.policies.score.margin import Margin
+from foretell.policies.score.random import Random
+
+SCORES: dict[str, type] = {
+    "confidence": Confidence,
+    "deferred": Deferred,
+    "entropy": Entropy,
+    "margin": Margin,
+    "random": Random,
+}

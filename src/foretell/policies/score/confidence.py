@@ -1,0 +1,16 @@
+"""Low-confidence remasking (LLaDA; Dream's maskgit_plus): keep masked whatever the model is least sure of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+        return beliefs.confidence

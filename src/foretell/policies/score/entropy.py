@@ -1,0 +1,16 @@
+"""Entropy remasking (Dream): keep masked whatever has the most diffuse distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Entropy:
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+        return -beliefs.entropy

@@ -1,0 +1,16 @@
+"""Top-k margin remasking: keep masked whatever has a close runner-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+        return beliefs.margin

@@ -1,0 +1,73 @@
+"""Prophet: commit once the mean confidence gap of the answer region reaches a falling threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from foretell.errors import one_of, within
+from foretell.policies.stop.schedules import Schedule, Staged
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+class Gauge(NamedTuple):
+    """What a rule watches, and the bar that it has to reach. [B] each"""
+
+    value: Tensor
+    bar: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Prophet:
+    """gap(answer region) >= tau(p), Eq. 5 with its defaults. An empty region never settles.
+
+    `reduce`: the mean (the paper), the min, or the quantile `q` of the region's gaps; a mean can hide one unsure token.
+    `over`: all positions of the region (the released code) or the still masked ones; once none of those is left,
+    nothing can change the answer any more and it is settled.
+    `clock`: p by steps (the paper) or by tokens filled, for transfers that fill many at once.
+    `one_based`: the released code's p, (step + 1) / T, in place of the paper's step / T.
+    """
+
+    tau: Schedule = Staged()
+    reduce: Literal["mean", "min", "quantile"] = "mean"
+    q: float = 0.1
+    over: Literal["all", "masked"] = "all"
+    clock: Literal["steps", "tokens"] = "steps"
+    one_based: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("prophet's reduce", self.reduce, ("mean", "min", "quantile"))
+        one_of("prophet's over", self.over, ("all", "masked"))
+        one_of("prophet's clock", self.clock, ("steps", "tokens"))
+        within("prophet's q", self.q, 0.0, 1.0)
+
+    def reads(self, state: DecodeState) -> Tensor:
+        return state.answer & state.masked if self.over == "masked" else state.answer
+
+    def gauge(self, beliefs: Beliefs, state: DecodeState) -> Gauge:
+        """The region's gap, and the threshold at this row's progress; a region with nothing left to read is sure."""
+        read = self.reads(state)
+        value = self._reduced(beliefs.gap, read)
+        value = torch.where(read.any(dim=1), value, torch.inf)
+        value = torch.where(state.answer.any(dim=1), value, -torch.inf)
+        return Gauge(value, self.tau(self._progress(state)))
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        value, bar = self.gauge(beliefs, state)
+        return (value >= bar) & (bar < torch.inf)
+
+    def _progress(self, state: DecodeState) -> Tensor:
+        if self.clock == "tokens":
+            return state.filled
+        return (state.step + 1) / state.budget if self.one_based else state.progress
+
+    def _reduced(self, gap: Tensor, read: Tensor) -> Tensor:
+        size = read.sum(dim=1)
+        if self.reduce == "mean":
+            return (gap * read).sum(dim=1) / size.clamp(min=1)
+        rank = (self.q * (size - 1)).long().clamp(min=0) if self.reduce == "quantile" else torch.zeros_like(size)
+        return gap.masked_fill(~read, torch.inf).sort(dim=1).values.gather(1, rank[:, None]).squeeze(1)

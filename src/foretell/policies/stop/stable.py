@@ -1,0 +1,42 @@
+"""Commit once the answer has stood unchanged, with low entropy, for a few steps (DiffusionGemma's rule)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretell.errors import within
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Stable:
+    """`steps` comparisons in a row found the region's draft unchanged, and its mean entropy is below `entropy`.
+
+    An infinite entropy leaves the draft alone to decide: SchED's second condition.
+    """
+
+    steps: int = 1
+    entropy: float = 0.005
+
+    def __post_init__(self) -> None:
+        within("stable's steps", self.steps, 1)
+        within("stable's entropy", self.entropy, 0.0)
+
+    def reads(self, state: DecodeState) -> Tensor:
+        return state.answer
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        stood = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
+        still = ((stood >= self.steps) | ~state.answer).all(dim=1)
+        return state.answer.any(dim=1) & still & self._sure(beliefs, state)
+
+    def _sure(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        if self.entropy == torch.inf:
+            return torch.ones_like(state.done)
+        size = state.answer.sum(dim=1).clamp(min=1)
+        mean = torch.where(state.answer, beliefs.entropy, 0).sum(dim=1) / size
+        return mean < self.entropy

@@ -1,0 +1,31 @@
+"""The uniform schedule of LLaDA: spread the masks of a block evenly over its remaining steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretell.policies.transfer.ranks import best
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """With fewer steps than masks this is the static truncated budget: several masks go at once.
+
+    `idle` reproduces the reference code, which spends a block's unused steps on passes that fill nothing.
+    """
+
+    idle: bool = False
+
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+        block = state.block
+        masks = state.eligible.sum(dim=1)
+        left = (state.due(block) - state.step).clamp(min=1)
+        quota = -(-masks // left)  # rounded up
+        if self.idle:
+            quota = torch.where(state.step < state.due(block - 1), 0, quota)
+        return best(scores, quota)

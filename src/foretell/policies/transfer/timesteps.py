@@ -1,0 +1,36 @@
+"""Dream's schedule: a share 1 - s/t of the remaining masks, for t falling linearly from 1 to `eps`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretell.errors import within
+from foretell.policies.transfer.ranks import best
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Timesteps:
+    """Every block runs through the whole of t in its own steps; Dream's stock loop has a single block.
+
+    The share is rounded down, so early steps may fill nothing, and a block's last step takes what is left.
+    """
+
+    eps: float = 1e-3
+
+    def __post_init__(self) -> None:
+        within("timesteps' eps", self.eps, 0.0, 1.0)
+
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+        block = state.block
+        start, end = state.due(block - 1), state.due(block)
+        steps = (end - start).clamp(min=1)
+        index = torch.minimum((state.step - start).clamp(min=0), steps - 1)
+        t, s = (1 - (1 - self.eps) * at / steps for at in (index, index + 1))
+        masks = state.eligible.sum(dim=1)
+        quota = torch.where(index + 1 == steps, masks, (masks * (1 - s / t)).long())
+        return best(scores, quota)

@@ -1,0 +1,138 @@
+"""Beliefs computed from logits, only at the positions that are read, each statistic only if a policy asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from foretell.protocols import Readout, Sample
+from foretell.state import DecodeState
+
+CHUNK = 1 << 20  # logits looked at together: bounds the float32 copies, and stays near the cores' caches
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One forward pass of a step, not yet turned into logits."""
+
+    rows: Tensor  # [b] rows of the state
+    query: Tensor  # [b, w] window position of every asked column
+    readout: Readout
+
+
+class Reading:
+    """The logits of n positions, and what policies want to know of them."""
+
+    def __init__(self, row: Tensor, position: Tensor, logits: Tensor, tokens: Tensor) -> None:
+        self.row, self.position, self.tokens = row, position, tokens  # [n]
+        self.logits = logits  # [n, V]
+
+    @cached_property
+    def best(self) -> tuple[Tensor, Tensor]:
+        """The two highest logits of each position, in float32. [n] each"""
+        return self._each(_best_two)
+
+    @cached_property
+    def normaliser(self) -> Tensor:
+        """log sum exp of the logits: one pass, and no matrix of probabilities. [n]"""
+        (total,) = self._each(lambda logits: (logits.logsumexp(dim=-1),))
+        return total
+
+    @cached_property
+    def confidence(self) -> Tensor:
+        chosen = self.logits.gather(-1, self.tokens[:, None]).squeeze(-1)
+        return (chosen.to(self.normaliser.dtype) - self.normaliser).exp()
+
+    @cached_property
+    def gap(self) -> Tensor:
+        return self.best[0] - self.best[1]
+
+    @cached_property
+    def margin(self) -> Tensor:
+        return (self.best[0] - self.normaliser).exp() - (self.best[1] - self.normaliser).exp()
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        (entropy,) = self._each(_entropy)
+        return entropy
+
+    def _each(self, statistic: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """`statistic` of the logits in full precision, a few rows at a time."""
+        rows = max(1, CHUNK // self.logits.shape[-1])
+        precise = torch.promote_types(self.logits.dtype, torch.float32)
+        pieces = [statistic(chunk.to(precise)) for chunk in self.logits.split(rows)]
+        return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
+
+
+class Prediction:
+    """Implements `protocols.Beliefs`: what the passes of one step say, spread over all B rows and N positions.
+
+    A position that was not read keeps its old draft and reports the least possible certainty, so that nothing
+    unseen can be unmasked or trigger an early commit. A filled position proposes what it holds.
+    """
+
+    def __init__(self, parts: list[Part], state: DecodeState, sample: Sample) -> None:
+        self._parts, self._state, self._sample = parts, state, sample
+        self._blank = state.blank
+        self._seen = torch.zeros_like(self._blank)  # [B, N]
+        self._readings: list[Reading] = []
+        self.tokens = torch.where(self._blank, state.draft, state.window)  # [B, N]
+
+    def read(self, wanted: Tensor) -> None:
+        """Make beliefs of the positions `wanted` [B, N] that have none yet."""
+        fresh = wanted & ~self._seen
+        for part in self._parts:
+            at_row, at = fresh[part.rows[:, None], part.query].nonzero(as_tuple=True)
+            if len(at):
+                self._read(part, at_row, at)
+        self._seen |= fresh
+
+    def _read(self, part: Part, at_row: Tensor, at: Tensor) -> None:
+        logits = part.readout(at_row, at)
+        logits[:, self._state.mask_id] = -torch.inf  # a mask is never an answer, and proposing one would loop forever
+        row, position = part.rows[at_row], part.query[at_row, at]
+        proposed = self._sample(logits, self._state, row, position)
+        self.tokens[row, position] = torch.where(self._blank[row, position], proposed, self.tokens[row, position])
+        self._readings.append(Reading(row, position, logits, self.tokens[row, position]))
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of the proposed token. [B, N]"""
+        return self._spread(lambda reading: reading.confidence, 0.0)
+
+    @property
+    def gap(self) -> Tensor:
+        """Confidence gap g: best logit minus second best (Eq. 4). [B, N]"""
+        return self._spread(lambda reading: reading.gap, 0.0)
+
+    @property
+    def margin(self) -> Tensor:
+        """Best probability minus second best. [B, N]"""
+        return self._spread(lambda reading: reading.margin, 0.0)
+
+    @property
+    def entropy(self) -> Tensor:
+        """Shannon entropy in nats. [B, N]"""
+        return self._spread(lambda reading: reading.entropy, torch.inf)
+
+    def _spread(self, statistic: Callable[[Reading], Tensor], fill: float) -> Tensor:
+        values = [statistic(reading) for reading in self._readings]
+        dtype = values[0].dtype if values else torch.float32
+        full = torch.full(self.tokens.shape, fill, dtype=dtype, device=self.tokens.device)
+        for reading, value in zip(self._readings, values, strict=True):
+            full[reading.row, reading.position] = value
+        return full
+
+
+def _best_two(logits: Tensor) -> tuple[Tensor, Tensor]:
+    best, second = logits.topk(2, dim=-1).values.unbind(-1)
+    return best, second
+
+
+def _entropy(logits: Tensor) -> tuple[Tensor]:
+    logp = logits.log_softmax(dim=-1)
+    return (-(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(dim=-1),)  # 0 * -inf would be nan

@@ -1,0 +1,74 @@
+"""A recipe names one answer to each question of `protocols`. Frozen, hashable, comparable, printable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from foretell.errors import RecipeError, unknown, within
+from foretell.policies.cache.off import Off
+from foretell.policies.region.fixed import Fixed
+from foretell.policies.sample.greedy import Greedy
+from foretell.policies.score.confidence import Confidence
+from foretell.policies.stop.never import Never
+from foretell.policies.transfer.quota import Quota
+from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer
+from foretell.spec import adjusted, spell
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to decode. The default is the full-budget LLaDA baseline."""
+
+    steps: int | None = None  # None: one for every position of the window
+    block_length: int = 32
+    stop_at_eos: bool = False  # compute nothing behind an end of text
+    ban_eos: bool = False  # never propose an end of text
+    guidance: float = 0.0  # scale of classifier-free guidance
+    cache: Cache = Off()
+    sample: Sample = Greedy()
+    region: Region = Fixed()
+    score: Score = Confidence()
+    transfer: Transfer = Quota()
+    stop: Stop = Never()
+
+    def __post_init__(self) -> None:
+        if self.steps is not None:
+            within("steps", self.steps, 1)
+        within("block_length", self.block_length, 1)
+        within("guidance", self.guidance, 0.0)
+
+    def __str__(self) -> str:
+        """What differs from the default, in the words that `parse` reads."""
+        changed = [field for field in fields(self) if getattr(self, field.name) != field.default]
+        return " ".join(["full", *(f"{field.name}={spell(getattr(self, field.name))}" for field in changed)])
+
+    def adjusted(self, path: str, text: str) -> Recipe:
+        """A copy with one parameter changed: `adjusted("stop.tau.high", "8")`."""
+        changed: Recipe = adjusted(self, path, text)
+        return changed
+
+
+def parse(text: str, presets: dict[str, Recipe]) -> Recipe:
+    """A recipe from its text: the name of a preset, then any number of `path=value`."""
+    name, *settings = _words(text) or [""]
+    if name not in presets:
+        raise RecipeError(unknown("recipe", name, presets))
+    recipe = presets[name]
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        if not equals:
+            raise RecipeError(f"cannot read {setting!r} in recipe {text!r}; write path=value, e.g. stop.tau.high=8")
+        recipe = recipe.adjusted(path, value)
+    return recipe
+
+
+def _words(text: str) -> list[str]:
+    """Split at white space that no bracket encloses."""
+    words, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter.isspace() and depth <= 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    return [word for word in words if word]

@@ -1,0 +1,144 @@
+"""Policies as text and back: `prophet(tau=staged(high=8.0))`, with errors that name what was meant."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from foretell.errors import RecipeError, unknown
+from foretell.policies import POLICIES
+from foretell.policies.stop.schedules import Schedule
+from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer
+
+KINDS: dict[Any, str] = {
+    Cache: "cache",
+    Sample: "sample",
+    Region: "region",
+    Score: "score",
+    Transfer: "transfer",
+    Stop: "stop",
+    Schedule: "schedule",
+}
+_NAMES = {cls: name for policies in POLICIES.values() for name, cls in policies.items()}
+_WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
+
+
+def spell(value: object) -> str:
+    """The text of a policy or parameter; fields that hold their default are left out."""
+    if isinstance(value, tuple):
+        return ",".join(spell(item) for item in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return str(value).lower() if isinstance(value, bool | None) else str(value)
+    changed = [field for field in fields(value) if getattr(value, field.name) != field.default]
+    given = ",".join(
+        spell(item) if isinstance(item, tuple) else f"{field.name}={spell(item)}"
+        for field in changed
+        for item in [getattr(value, field.name)]
+    )
+    return f"{_NAMES[type(value)]}({given})" if given else _NAMES[type(value)]
+
+
+def read(hint: Any, text: str, where: str) -> Any:
+    """The value that `text` spells, as the type `hint` wants it."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise RecipeError(f"cannot read {where}={text!r}; write a value, or a policy such as prophet(q=0.1)") from None
+    return _value(hint, node, where)
+
+
+def adjusted(value: Any, path: str, text: str, where: str = "") -> Any:
+    """A copy of dataclass `value` whose field at dotted `path` is what `text` spells."""
+    name, _, rest = path.partition(".")
+    where = f"{where}.{name}" if where else name
+    hints = hints_of(type(value))
+    if name not in hints:
+        raise RecipeError(unknown(f"parameter of {_title(value)}", name, hints))
+    inner = getattr(value, name)
+    if rest and not is_dataclass(inner):
+        raise RecipeError(f"{where} has no parameters, so there is no {where}.{rest}")
+    return replace(value, **{name: adjusted(inner, rest, text, where) if rest else read(hints[name], text, where)})
+
+
+def hints_of(cls: type) -> dict[str, Any]:
+    """The parameters of a dataclass and their types, in order."""
+    resolved = get_type_hints(cls)
+    return {field.name: resolved[field.name] for field in fields(cls)}
+
+
+def signature(cls: type) -> str:
+    """A policy's parameters with their defaults, for listings."""
+    return ", ".join(f"{field.name}={_default(field)}" for field in fields(cls))
+
+
+def _default(field: Field[Any]) -> str:
+    return "..." if field.default is MISSING else spell(field.default)
+
+
+def _title(value: Any) -> str:
+    return _NAMES.get(type(value), type(value).__name__.lower())
+
+
+def _value(hint: Any, node: ast.expr, where: str) -> Any:
+    if hint in KINDS:
+        return _policy(KINDS[hint], node, where)
+    if get_origin(hint) in (Union, UnionType):
+        return _optional(hint, node, where)
+    plain = _plain(node, where)
+    if get_origin(hint) is Literal:
+        return _checked(plain in get_args(hint), plain, unknown(where, str(plain), map(str, get_args(hint))))
+    if hint is float and isinstance(plain, int) and not isinstance(plain, bool):
+        plain = float(plain)
+    return _checked(type(plain) is hint, plain, f"{where} must be {_article(hint)}, got {ast.unparse(node)}")
+
+
+def _optional(hint: Any, node: ast.expr, where: str) -> Any:
+    if isinstance(node, ast.Name) and node.id.lower() == "none" and NoneType in get_args(hint):
+        return None
+    (only,) = (arg for arg in get_args(hint) if arg is not NoneType)
+    return _value(only, node, where)
+
+
+def _policy(kind: str, node: ast.expr, where: str) -> Any:
+    call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
+    if not isinstance(call.func, ast.Name):
+        raise RecipeError(f"{where} must name a {kind}, got {ast.unparse(node)} ({', '.join(sorted(POLICIES[kind]))})")
+    name = call.func.id
+    if name not in POLICIES[kind]:
+        raise RecipeError(unknown(kind, name, POLICIES[kind]))
+    cls = POLICIES[kind][name]
+    hints = hints_of(cls)
+    if len(hints) == 1 and get_origin(next(iter(hints.values()))) is tuple:  # all(...), any(...)
+        item = get_args(next(iter(hints.values())))[0]
+        return cls(tuple(_value(item, arg, f"{where}[{i}]") for i, arg in enumerate(call.args)))
+    if len(call.args) > len(hints):
+        raise RecipeError(f"{name} takes {len(hints)} parameters ({', '.join(hints) or 'none'}), got {len(call.args)}")
+    given = dict(zip(hints, call.args, strict=False)) | {word.arg or "**": word.value for word in call.keywords}
+    for parameter in given:
+        if parameter not in hints:
+            raise RecipeError(unknown(f"parameter of {name}", parameter, hints))
+    return cls(**{parameter: _value(hints[parameter], arg, f"{where}.{parameter}") for parameter, arg in given.items()})
+
+
+def _plain(node: ast.expr, where: str) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return _WORDS.get(node.id.lower(), node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number = _plain(node.operand, where)
+        if isinstance(number, int | float):
+            return -number
+    raise RecipeError(f"{where} must be a number, a word, true or false, got {ast.unparse(node)}")
+
+
+def _checked(right: bool, value: Any, message: str) -> Any:
+    if not right:
+        raise RecipeError(message)
+    return value
+
+
+def _article(hint: Any) -> str:
+    return {int: "a whole number", float: "a number", bool: "true or false"}.get(hint, str(hint))

@@ -1,0 +1,62 @@
+"""Models and states that several tests share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretell.decode import Step, decode
+from foretell.layout import Request, lay_out
+from foretell.models.toy import Toy
+from foretell.models.transformer import Transformer, TransformerConfig
+from foretell.protocols import Denoiser, Inputs, Readout
+from foretell.state import DecodeState, KVStore
+
+
+@dataclass(frozen=True)
+class Double:
+    """A denoiser whose logits are float64, so that an oracle in Python floats rounds nothing differently."""
+
+    inner: Denoiser
+
+    @property
+    def mask_id(self) -> int:
+        return self.inner.mask_id
+
+    def __call__(self, inputs: Inputs) -> Readout:
+        readout = self.inner(inputs)
+        return lambda row, at: readout(row, at).double()
+
+    def new_cache(self, batch: int, length: int) -> KVStore:
+        return self.inner.new_cache(batch, length)
+
+
+def network(seed: int, vocab: int = 24, mask_id: int = 0, spread: float = 3.0) -> Transformer:
+    """A random network whose logits differ enough to be sure of something."""
+    torch.manual_seed(seed)
+    model = Transformer(TransformerConfig(vocab, mask_id, dim=16, layers=2, heads=2, kv_heads=1, hidden=32))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(spread)
+    return model.requires_grad_(False).eval()
+
+
+def model_of(kind: str, seed: int, vocab: int = 24) -> Denoiser:
+    return Toy(vocab=vocab, seed=seed) if kind == "toy" else network(seed, vocab)
+
+
+def run(model: Denoiser, requests: list[Request], end_ids: tuple[int, ...] = ()) -> tuple[DecodeState, list[Step]]:
+    """Decode a batch to its end."""
+    state = lay_out(requests, model.mask_id, end_ids)
+    return state, list(decode(model, state, requests[0].recipe))
+
+
+def logits_of(model: Denoiser, canvas: list[int], length: int) -> Tensor:
+    """All logits of a window, from one plain pass. [N, V]"""
+    ids = torch.tensor([canvas])
+    every = torch.arange(len(canvas))[None]
+    inputs = Inputs(ids, every, torch.ones_like(ids, dtype=torch.bool), every, every[:, -length:], None, len(canvas) - length)
+    at = torch.arange(length)
+    return model(inputs)(torch.zeros_like(at), at)
