@@ -57,6 +57,8 @@ def logits_of(model: Denoiser, canvas: list[int], length: int) -> Tensor:
     """All logits of a window, from one plain pass. [N, V]"""
     ids = torch.tensor([canvas])
     every = torch.arange(len(canvas))[None]
-    inputs = Inputs(ids, every, torch.ones_like(ids, dtype=torch.bool), every, every[:, -length:], None, len(canvas) - length)
+    inputs = Inputs(
+        ids, every, torch.ones_like(ids, dtype=torch.bool), every, every[:, -length:], None, len(canvas) - length
+    )
     at = torch.arange(length)
     return model(inputs)(torch.zeros_like(at), at)

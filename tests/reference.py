@@ -1,4 +1,4 @@
-"""The oracle: Algorithm 1 of the paper in plain Python, one prompt, one list at a time, nothing shared with the library."""
+"""The oracle: Algorithm 1 of the paper in plain Python, one prompt at a time, nothing shared with the library."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def decode(
     one_based: bool = False,
     reduce: Callable[[list[float]], float] = lambda gaps: sum(gaps) / len(gaps),
 ) -> Run:
-    """Fill the last `length` places of `canvas`, block by block, or all at once when the answer's gap reaches tau(p)."""
+    """Fill the last `length` places of `canvas`, block by block, or all at once when the gap reaches tau(p)."""
     canvas, start, run = list(canvas), len(canvas) - length, Run([], 0)
     for step in range(steps):
         masks = [i for i in range(length) if canvas[start + i] == mask]
@@ -82,7 +82,7 @@ def score(logits: list[float], remasking: str, draw: float | None) -> float:
 
 
 def llada_fills(masks: list[int], steps: int) -> list[list[int]]:
-    """LLaDA's table: for every block with so many masks, how many are filled in each of its steps, idle ones included."""
+    """LLaDA's table: for blocks with so many masks, how many are filled in each step, idle ones included."""
     table = []
     for count in masks:
         base, more = divmod(count, steps)

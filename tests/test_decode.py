@@ -41,8 +41,8 @@ def cases(draw: st.DrawFn) -> tuple[str, int, Request, str]:
     answer = (start, draw(st.integers(1, length - start))) if draw(st.booleans()) else None
     layout = Layout(length, tuple((o, draw(st.integers(1, 23))) for o in sorted(offsets)), answer)
     remasking = draw(st.sampled_from(sorted(SCORES)))
-    tau = draw(st.sampled_from([Staged(), Staged(2, 1, 0.5), Linear(), Linear(3, 0.5), Staged(9, 8, 7)]))
-    stop = draw(st.sampled_from([Never(), Prophet(tau), Prophet(tau, reduce="min"), Prophet(tau, one_based=True)]))
+    tau: Any = draw(st.sampled_from([Staged(), Staged(2, 1, 0.5), Linear(), Linear(3, 0.5), Staged(9, 8, 7)]))
+    stop: Any = draw(st.sampled_from([Never(), Prophet(tau), Prophet(tau, reduce="min"), Prophet(tau, one_based=True)]))
     recipe = Recipe(
         steps=draw(st.integers(1, 26)), block_length=draw(st.integers(1, 24)), score=SCORES[remasking], stop=stop
     )

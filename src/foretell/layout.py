@@ -36,7 +36,9 @@ class Layout:
             )
         if len(offsets) == self.length:
             raise LayoutError(f"all {self.length} positions are pinned: there is nothing to decode")
-        if self.answer is not None and not (0 <= self.answer[0] and 1 <= self.answer[1] <= self.length - self.answer[0]):
+        if self.answer is not None and not (
+            self.answer[0] >= 0 and 1 <= self.answer[1] <= self.length - self.answer[0]
+        ):
             raise LayoutError(
                 f"an answer of {self.answer[1]} tokens at {self.answer[0]} does not fit a window of {self.length}"
             )

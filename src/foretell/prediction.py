@@ -34,7 +34,8 @@ class Reading:
     @cached_property
     def best(self) -> tuple[Tensor, Tensor]:
         """The two highest logits of each position, in float32. [n] each"""
-        return self._each(_best_two)
+        first, second = self._each(_best_two)
+        return first, second
 
     @cached_property
     def normaliser(self) -> Tensor:
@@ -64,7 +65,7 @@ class Reading:
         """`statistic` of the logits in full precision, a few rows at a time."""
         rows = max(1, CHUNK // self.logits.shape[-1])
         precise = torch.promote_types(self.logits.dtype, torch.float32)
-        pieces = [statistic(chunk.to(precise)) for chunk in self.logits.split(rows)]
+        pieces = [statistic(chunk.to(precise)) for chunk in torch.split(self.logits, rows)]
         return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
 
 

@@ -26,7 +26,9 @@ class Preset(NamedTuple):
 _FULL = Recipe()
 PRESETS: dict[str, Preset] = {
     "full": Preset(_FULL, "LLaDA's decoder: the whole budget, the surest masks first"),
-    "prophet": Preset(replace(_FULL, stop=Prophet()), "commit all once the answer's mean gap reaches a staged threshold"),
+    "prophet": Preset(
+        replace(_FULL, stop=Prophet()), "commit all once the answer's mean gap reaches a staged threshold"
+    ),
     "prophet-linear": Preset(
         replace(_FULL, stop=Prophet(tau=Linear())), "the same with a threshold that falls in a straight line"
     ),

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from foretell.decode import Step, decode
-from foretell.engine.codec import Codec, Message
+from foretell.engine.codec import Codec
 from foretell.engine.options import Options, Order, order
 from foretell.engine.scheduler import Finish, Outcome, Scheduler, finish_of
 from foretell.engine.trace import Recorder, Trace, with_words
 from foretell.errors import ModelError, RequestError
 from foretell.layout import Layout, Request, lay_out
+from foretell.models.chat import Message
 from foretell.models.load import load_model
 from foretell.policies.stop.prophet import Prophet
 from foretell.protocols import Denoiser
@@ -88,12 +89,24 @@ class Engine:
 
     @overload
     def generate(
-        self, prompt: Prompt, *, trace: bool = ..., batch_size: int = ..., streamer: Streamer | None = ..., **options: Any
+        self,
+        prompt: Prompt,
+        *,
+        trace: bool = ...,
+        batch_size: int = ...,
+        streamer: Streamer | None = ...,
+        **options: Any,
     ) -> Completion: ...
 
     @overload
     def generate(
-        self, prompt: Sequence[Prompt], *, trace: bool = ..., batch_size: int = ..., streamer: None = ..., **options: Any
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        trace: bool = ...,
+        batch_size: int = ...,
+        streamer: None = ...,
+        **options: Any,
     ) -> list[Completion]: ...
 
     def generate(
@@ -189,7 +202,7 @@ class Engine:
         )
 
     def _words(self, trace: Trace) -> dict[int, str]:
-        used = sorted({*trace.tokens.unique().tolist(), *(token for _, token in trace.request.layout.pins)})
+        used = sorted({*trace.tokens.flatten().tolist(), *(token for _, token in trace.request.layout.pins)})
         return dict(zip(used, self.codec.pieces(used), strict=True))
 
     def _streamed(self, prompt: Prompt, streamer: Streamer, trace: bool, options: dict[str, Any]) -> Completion:

@@ -25,7 +25,9 @@ _ARRAYS = ("tokens", *STATISTICS, "filled_at")
 
 def save_traces(path: str | Path, traces: Sequence[Trace]) -> None:
     """Write `traces`; a reader sees the old file or the whole new one, even if this is interrupted."""
-    arrays: dict[str, Any] = {"header": np.array(json.dumps({"version": VERSION, "traces": [_header(t) for t in traces]}))}
+    arrays: dict[str, Any] = {
+        "header": np.array(json.dumps({"version": VERSION, "traces": [_header(t) for t in traces]}))
+    }
     for index, trace in enumerate(traces):
         for name in _ARRAYS:
             value = getattr(trace, name).numpy()

@@ -109,7 +109,7 @@ class Scheduler:
             steps=int(state.step[index]),
             finish=finish_of(index, state, taken),
             seconds=time.perf_counter() - row.started,
-            trace=row.recorder and row.recorder.trace(state.mask_id, state.end_ids),
+            trace=None if row.recorder is None else row.recorder.trace(state.mask_id, state.end_ids),
         )
 
     def _retire(self, state: DecodeState, done: list[bool]) -> None:

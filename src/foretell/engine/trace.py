@@ -102,9 +102,7 @@ class Recorder:
         at = torch.where(unmasked.any(dim=0), unmasked.int().argmax(dim=0), len(unmasked))
         for offset, _ in self.request.layout.pins:
             at[offset] = -1
-        return Trace(
-            self.request, mask_id, end_ids, tokens, confidence, gap, margin, entropy, at, settled=self.settled
-        )
+        return Trace(self.request, mask_id, end_ids, tokens, confidence, gap, margin, entropy, at, settled=self.settled)
 
 
 def with_words(trace: Trace, words: Mapping[int, str]) -> Trace:

@@ -26,7 +26,7 @@ class Gumbel:
 
     def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
         rows = max(1, _CHUNK // logits.shape[-1])
-        pieces = zip(logits.split(rows), row.split(rows), position.split(rows), strict=True)
+        pieces = zip(*(torch.split(part, rows) for part in (logits, row, position)), strict=True)
         return torch.cat([self._draw(piece, state, at_row, at) for piece, at_row, at in pieces])
 
     def _draw(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
