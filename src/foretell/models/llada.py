@@ -8,6 +8,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from foretell.errors import ModelError
 from foretell.models.family import Family, Settings, mask_token
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.protocols import Denoiser
@@ -116,7 +117,7 @@ def save_llada(model: Transformer, folder: Path | str, **extra: Any) -> None:
     """
     config = model.config
     if config.qkv_bias:
-        raise ValueError("a network with qkv_bias cannot be written as a LLaDA checkpoint, which has no biases")
+        raise ModelError("a network with qkv_bias cannot be written as a LLaDA checkpoint, which has no biases")
     weights = {
         LLADA.theirs(name): weight.detach().contiguous()
         for name, weight in model.named_parameters()  # a tied head is listed once, as the embedding

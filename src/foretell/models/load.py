@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from foretell.errors import ModelError, RequestError, unknown
 from foretell.models.dream import DREAM
@@ -55,7 +57,7 @@ def family_of(settings: Settings) -> Family | None:
 
 def _network(family: Family, settings: Settings, device: torch.device, dtype: torch.dtype | None) -> Transformer:
     config = family.configure(settings)
-    with torch.device("meta"):
+    with torch.device("meta"), _Unfilled():
         model = Transformer(config)
     weights = Weights.locate(settings.file.parent)
     # A tied head is listed once, as the embedding; some checkpoints store it again all the same.
@@ -71,6 +73,18 @@ def _network(family: Family, settings: Settings, device: torch.device, dtype: to
     if config.tied:
         model.head.weight = model.embed.weight
     return model.requires_grad_(False).eval()
+
+
+class _Unfilled(TorchFunctionMode):
+    """Skips the random numbers of a network whose weights are about to be replaced.
+
+    They cost nothing on the meta device, but asking for them there imports torch's compiler: seconds and 80 MB.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__ in ("kaiming_uniform_", "normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 def _stored_dtype(weights: Weights, embedding: str, device: torch.device) -> torch.dtype:

@@ -1,0 +1,85 @@
+"""The network's key-value store, its dtypes, and its independence of padding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from foretell.models.load import load_model
+from foretell.protocols import Denoiser
+from tests.models.checkpoints import a_canvas, a_pass, all_logits, write_dream, write_llada
+
+WRITERS = [write_llada, write_dream]
+
+
+@pytest.fixture(params=WRITERS, ids=["llada", "dream"])
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Denoiser:
+    return load_model(request.param(tmp_path))
+
+
+def test_all_columns_through_a_cache_are_the_pass_without_one(model: Denoiser) -> None:
+    inputs = a_pass(a_canvas(), (0, 3, 7))
+    plain = all_logits(model, inputs)
+    cached = all_logits(model, inputs._replace(cache=model.new_cache(*inputs.canvas.shape)))
+    torch.testing.assert_close(cached[inputs.keys], plain[inputs.keys], atol=1e-5, rtol=0)
+
+
+def test_a_part_of_an_unchanged_canvas_has_the_same_logits(model: Denoiser) -> None:
+    inputs = a_pass(a_canvas(), (0, 3, 7))
+    cache = model.new_cache(*inputs.canvas.shape)
+    plain = all_logits(model, inputs._replace(cache=cache))
+    columns = torch.tensor([[4, 5, 6, 11], [4, 7, 8, 9], [7, 8, 9, 10]])  # with gaps, and at the start of a text
+    part = inputs._replace(columns=columns, asked=torch.tensor([[0, 3], [1, 2], [0, 1]]), cache=cache)
+    wanted = columns.gather(1, part.asked)
+    torch.testing.assert_close(all_logits(model, part), plain[torch.arange(3)[:, None], wanted], atol=1e-5, rtol=0)
+
+
+def test_a_part_of_a_changed_canvas_sees_the_change(model: Denoiser) -> None:
+    inputs = a_pass(a_canvas(rows=1))
+    cache = model.new_cache(1, 12)
+    before = all_logits(model, inputs._replace(cache=cache))
+    canvas = inputs.canvas.clone()
+    canvas[0, 6] += 1
+    part = inputs._replace(canvas=canvas, columns=torch.tensor([[6, 7]]), asked=torch.tensor([[0, 1]]), cache=cache)
+    assert not torch.allclose(all_logits(model, part), before[:, 6:8], atol=1e-3)
+
+
+def test_views_write_through_and_selections_do_not(model: Denoiser) -> None:
+    inputs = a_pass(a_canvas())
+    cache = model.new_cache(3, 12)
+    full = all_logits(model, inputs._replace(cache=cache))
+    rows = torch.tensor([2, 0])
+    some = a_pass(inputs.canvas[rows])
+    part = some._replace(columns=some.columns[:, 5:8], asked=torch.arange(3).expand(2, 3))
+    for store in (cache.view(rows), cache.select(rows), cache.pad(2, 0).view(rows)):
+        torch.testing.assert_close(all_logits(model, part._replace(cache=store)), full[rows, 5:8], atol=1e-5, rtol=0)
+    moved = cache.pad(0, 4).view(rows)  # four blank columns in front of every row
+    wide = part._replace(
+        canvas=torch.nn.functional.pad(some.canvas, (4, 0)),
+        places=torch.nn.functional.pad(some.places, (4, 0)),
+        keys=torch.nn.functional.pad(some.keys, (4, 0), value=False),
+        columns=part.columns + 4,
+        cache=moved,
+    )
+    torch.testing.assert_close(all_logits(model, wide), full[rows, 5:8], atol=1e-5, rtol=0)
+
+
+def test_padding_and_batch_mates_do_not_matter(model: Denoiser) -> None:
+    canvas, padding = a_canvas(), (0, 3, 7)
+    batch = all_logits(model, a_pass(canvas, padding))
+    for row, pads in enumerate(padding):
+        alone = all_logits(model, a_pass(canvas[row : row + 1, pads:]))
+        torch.testing.assert_close(batch[row : row + 1, pads:], alone, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_lower_precision_runs_and_is_near(tmp_path: Path, dtype: str) -> None:
+    folder = write_llada(tmp_path)
+    inputs = a_pass(a_canvas())
+    exact = all_logits(load_model(folder), inputs)
+    model = load_model(folder, dtype=dtype)
+    rough = all_logits(model, inputs._replace(cache=model.new_cache(3, 12)))
+    assert rough.dtype == getattr(torch, dtype)
+    assert 0 < (rough.float() - exact).abs().max() < 0.3
