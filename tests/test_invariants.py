@@ -1,0 +1,157 @@
+"""What no recipe may break, on random recipes, windows and batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import foretell
+from foretell.decode import denoise_step
+from foretell.engine.scheduler import Scheduler
+from foretell.layout import Layout, Request, lay_out
+from foretell.policies.region.after import After
+from foretell.policies.region.fixed import Fixed
+from foretell.policies.region.masked import Masked
+from foretell.policies.region.whole import Whole
+from foretell.policies.sample.greedy import Greedy
+from foretell.policies.sample.gumbel import Gumbel
+from foretell.policies.sample.nucleus import Nucleus
+from foretell.policies.score.confidence import Confidence
+from foretell.policies.score.deferred import Deferred
+from foretell.policies.score.entropy import Entropy
+from foretell.policies.score.margin import Margin
+from foretell.policies.score.random import Random
+from foretell.policies.stop.combined import All, Any as AnyOf
+from foretell.policies.stop.never import Never
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Staged
+from foretell.policies.stop.stable import Stable
+from foretell.policies.transfer.quota import Quota
+from foretell.policies.transfer.timesteps import Timesteps
+from foretell.recipe import Recipe
+from tests.helpers import model_of, run
+
+END = 2
+schedules: Any = st.sampled_from([Staged(), Staged(3, 2, 1), Linear(4, 1), Cosine(), Exponential(5, 0, 2.0)])
+prophets: Any = st.builds(
+    Prophet,
+    tau=schedules,
+    reduce=st.sampled_from(["mean", "min", "quantile"]),
+    q=st.sampled_from([0.0, 0.3, 1.0]),
+    over=st.sampled_from(["all", "masked"]),
+    clock=st.sampled_from(["steps", "tokens"]),
+    one_based=st.booleans(),
+)
+single_stops: Any = st.one_of(st.just(Never()), prophets, st.just(Stable(2, 1.0)), st.just(Stable(1, float("inf"))))
+stops: Any = st.one_of(
+    single_stops,
+    st.builds(All, st.tuples(single_stops, single_stops)),
+    st.builds(AnyOf, st.tuples(single_stops, single_stops)),
+)
+recipes: Any = st.builds(
+    Recipe,
+    steps=st.one_of(st.none(), st.integers(1, 24)),
+    block_length=st.integers(1, 20),
+    stop_at_eos=st.booleans(),
+    ban_eos=st.booleans(),
+    guidance=st.sampled_from([0.0, 0.0, 1.5]),
+    sample=st.sampled_from([Greedy(), Gumbel(0.7), Nucleus(1.0, 0.9, 5)]),
+    region=st.sampled_from([Fixed(), Fixed(1, 2), After(), After(1, 1), Whole(), Masked()]),
+    score=st.sampled_from([Confidence(), Margin(), Entropy(), Random(), Deferred(Entropy())]),
+    transfer=st.sampled_from([Quota(), Quota(idle=True), Timesteps()]),
+    stop=stops,
+)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Request]:
+    recipe, length = draw(recipes), draw(st.integers(1, 16))
+    requests = []
+    for row in range(draw(st.integers(1, 4))):
+        offsets = sorted(draw(st.sets(st.integers(0, length - 1), max_size=min(3, length - 1))))
+        answer = (0, draw(st.integers(1, length))) if draw(st.booleans()) else None
+        layout = Layout(length, tuple((o, draw(st.integers(1, 11))) for o in offsets), answer)
+        requests.append(Request(tuple(draw(st.lists(st.integers(1, 11), max_size=4))), layout, recipe, seed=row * 7))
+    return requests
+
+
+@settings(max_examples=200, deadline=None)
+@given(batches(), st.sampled_from(["toy", "network"]), st.integers(0, 99))
+def test_every_step_keeps_the_promises(requests: list[Request], kind: str, seed: int) -> None:
+    model, recipe = model_of(kind, seed, vocab=12), requests[0].recipe
+    state = lay_out(requests, model.mask_id, (END,))
+    prompt, pinned = state.canvas[:, : state.prompt_length].clone(), state.window[state.pinned].clone()
+    while not state.done.all():
+        before, eligible, masked = state.window.clone(), state.eligible, state.masked
+        done, taken = state.done, denoise_step(model, state, recipe)
+        commits = taken.settled | (taken.index + 1 >= state.budget)
+        assert torch.equal(state.canvas[:, : state.prompt_length], prompt)
+        assert torch.equal(state.window[state.pinned], pinned)
+        assert torch.equal(state.window[done], before[done])  # a row that has stopped never changes again
+        assert torch.equal(state.step > taken.index, ~done)  # a step rises for every live row, and no other
+        assert not (taken.unmasked & ~torch.where(commits[:, None], masked, eligible)).any()
+        changed = state.window != before
+        assert not (changed & ~masked & ~state.ended).any()
+        if recipe.transfer == Quota():
+            assert (taken.unmasked.any(dim=1) | done).all()  # at least one mask goes per step
+    assert not state.blank.any()
+    assert (state.step <= state.budget).all()
+    if recipe.ban_eos:
+        assert not (state.window[~state.pinned] == END).any()
+
+
+@settings(max_examples=80, deadline=None)
+@given(batches(), st.integers(0, 99), st.integers(1, 3))
+def test_batch_equals_singles_equals_scheduler(requests: list[Request], seed: int, room: int) -> None:
+    model = model_of("toy", seed, vocab=12)
+    together, _ = run(model, requests, (END,))
+    shuffled, _ = run(model, requests[::-1], (END,))
+    assert torch.equal(shuffled.window.flip(0), together.window)
+    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room).run(requests)}
+    for row, request in enumerate(requests):
+        alone, _ = run(model, [request], (END,))
+        assert alone.window[0].tolist() == together.window[row].tolist() == list(outcomes[row].tokens)
+        assert int(alone.step[0]) == int(together.step[row]) == outcomes[row].steps
+
+
+@settings(max_examples=200, deadline=None)
+@given(recipes)
+def test_recipes_survive_their_text(recipe: Recipe) -> None:
+    assert foretell.recipe(str(recipe)) == recipe
+    assert hash(foretell.recipe(str(recipe))) == hash(recipe)
+
+
+def test_network_batches_agree() -> None:
+    """The same promise for a real network, whose sums could depend on the batch."""
+    model = model_of("network", 3)
+    recipe = Recipe(block_length=4, stop=Prophet(Linear(3, 1)))
+    requests = [Request(tuple(range(1, 3 + 2 * i)), Layout.with_suffix(12, [5, 6], 2), recipe) for i in range(5)]
+    together, _ = run(model, requests)
+    for row, request in enumerate(requests):
+        assert run(model, [request])[0].window[0].tolist() == together.window[row].tolist()
+
+
+def test_stop_at_eos_skips_what_is_behind() -> None:
+    """Blocks behind an end of text are not computed but filled with it; those in front of its block are the same."""
+    saved = 0
+    for seed in range(8):
+        model = model_of("toy", seed, vocab=6)
+        whole = Request((1,), Layout(24), Recipe(block_length=4))
+        short = Request((1,), Layout(24), Recipe(block_length=4, stop_at_eos=True))
+        (full, _), (cut, steps) = run(model, [whole], (END,)), run(model, [short], (END,))
+        text = cut.window[0].tolist()
+        block = (text.index(END) if END in text else 24) // 4 * 4
+        assert text[block + 4 :] == [END] * (20 - block)
+        assert text[:block] == full.window[0].tolist()[:block]
+        saved += 24 - len(steps)
+    assert saved > 20
+
+
+def test_an_end_before_a_pinned_suffix_ends_nothing() -> None:
+    model = model_of("toy", 0, vocab=6)
+    state = lay_out([Request((1,), Layout(8, ((0, END), (5, 3))), Recipe(stop_at_eos=True))], model.mask_id, (END,))
+    assert not state.ended.any()
+    assert int(state.masked.sum()) == 6
