@@ -12,7 +12,7 @@ from foretell.errors import RequestError, VocabularyError, unknown
 from foretell.models.chat import ChatTemplate, Message
 from foretell.models.family import Family, Settings
 from foretell.models.load import FAMILIES, family_of
-from foretell.models.tokenizer import documented_tokens, named_tokens, read_tokenizer
+from foretell.models.tokenizer import documented_tokens, mask_of, named_tokens, read_tokenizer, separator_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Codec:
             raise RequestError(unknown("family", family, FAMILIES))
         kind = FAMILIES[family.lower()] if family is not None else family_of(settings)
         published = documented_tokens(kind, settings)
-        tokenizer = read_tokenizer(folder, published)
+        tokenizer = read_tokenizer(folder, kind, published)
         return cls(
             folder=folder,
             tokenizer=tokenizer,
@@ -111,17 +111,18 @@ def _mask_id(settings: Settings, tokenizer: Tokenizer, family: Family | None, pu
     if family is not None:
         name = family.mask
         return family.special[name] if family.special[name] in published else tokenizer.token_to_id(name)
-    named = named_tokens(settings.file.parent).get("mask_token")
-    return tokenizer.token_to_id(named) if named else None
+    return mask_of(settings.file.parent, tokenizer)
 
 
 def _end_ids(settings: Settings, tokenizer: Tokenizer, family: Family | None) -> tuple[int, ...]:
     """config.json's end tokens, then the tokenizer's, then those of the family's chats."""
     stated = settings.values.get("eos_token_id")
     ids = [*stated] if isinstance(stated, list) else [stated]
-    named = named_tokens(settings.file.parent)
-    names = [named.get("eos_token"), *(family.ends if family is not None else (named.get("sep_token"),))]
+    folder = settings.file.parent
+    names = [named_tokens(folder).get("eos_token"), *(family.ends if family is not None else ())]
     ids += [tokenizer.token_to_id(name) for name in names if name]
+    if family is None:
+        ids.append(separator_of(folder, tokenizer))
     return tuple(dict.fromkeys(token for token in ids if isinstance(token, int)))
 
 

@@ -46,9 +46,9 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message] | str) -> str:
         """The text of a conversation, up to where the assistant's next words begin."""
-        template = _compiled(self.source, self.text)
+        template, checked = _compiled(self.source, self.text), _checked(messages)
         try:
-            return template.render(messages=_checked(messages), add_generation_prompt=True, **dict(self.names))
+            return template.render(messages=checked, add_generation_prompt=True, **dict(self.names))
         except _RefusedError as problem:
             raise RequestError(f"{self.source}: the chat template refuses these messages: {problem}") from problem
         except (TemplateError, TypeError, ValueError) as problem:

@@ -19,6 +19,19 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 }
 
 
+# How Qwen2 cuts text into words before byte pairs are merged: contractions, letters with at most one sign in front,
+# single digits, signs, line ends, blanks.
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+    r"|[^\r\n\p{L}\p{N}]?\p{L}+"
+    r"|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+"
+    r"|\s+(?!\S)"
+    r"|\s+"
+)
+
+
 def configure(settings: Settings) -> TransformerConfig:
     for key, allowed in _FIXED.items():
         settings.require(key, *allowed)
@@ -85,6 +98,7 @@ DREAM = Family(
     },
     mask="<|mask|>",
     ends=("<|endoftext|>", "<|im_end|>"),
+    words=_WORDS,
     chat_template=(
         "{% if messages[0]['role'] != 'system' %}"
         "{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}"

@@ -93,6 +93,7 @@ class Family:
     mask: str = ""
     ends: tuple[str, ...] = ()  # tokens that end a text; the first one also fills what is behind it
     chat_template: str | None = None  # documented, for folders that ship none
+    words: str | None = None  # how text is cut before byte pairs are merged, for folders without tokenizer.json
 
     def theirs(self, ours: str) -> str:
         """The checkpoint's name of our parameter `ours`."""

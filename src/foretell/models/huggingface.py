@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from foretell.errors import ModelError, RequestError
 from foretell.models.family import Settings
+from foretell.models.tokenizer import mask_of, read_tokenizer
 from foretell.protocols import Inputs
 from foretell.state import KVStore
 from foretell.wrappers import everywhere
@@ -112,6 +113,7 @@ def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype 
         from transformers import AutoModelForMaskedLM  # noqa: PLC0415  an extra, and slow to import
     except ImportError as problem:
         raise ModelError(f"{settings.file}: a masked LM needs transformers: pip install 'foretell[hf]'") from problem
+    mask_id = _mask_id(settings)
     try:
         network, report = AutoModelForMaskedLM.from_pretrained(
             folder,
@@ -131,20 +133,15 @@ def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype 
         )
     if network.dtype == torch.float16 and device.type == "cpu" and dtype is None:
         network = network.float()
-    return MaskedLM(network.to(device).requires_grad_(False).eval(), _mask_id(settings, network.config.vocab_size))
+    return MaskedLM(network.to(device).requires_grad_(False).eval(), mask_id)
 
 
-def _mask_id(settings: Settings, vocab_size: int) -> int:
-    stated = settings.token("mask_token_id", vocab_size)
+def _mask_id(settings: Settings) -> int:
+    stated = settings.token("mask_token_id", settings.count("vocab_size"))
     if stated is not None:
         return stated
-    from transformers import AutoTokenizer  # noqa: PLC0415
-
     folder = settings.file.parent
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as problem:
-        raise ModelError(f"{folder}: has no 'mask_token_id' in config.json, and no tokenizer: {problem}") from problem
-    if tokenizer.mask_token_id is None:
-        raise ModelError(f"{folder}: neither config.json's 'mask_token_id' nor the tokenizer names a mask token")
-    return int(tokenizer.mask_token_id)
+    mask = mask_of(folder, read_tokenizer(folder, None, {}))
+    if mask is None:
+        raise ModelError(f"{folder}: neither config.json's 'mask_token_id' nor tokenizer.json names a mask token")
+    return mask

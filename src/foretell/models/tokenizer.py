@@ -13,20 +13,10 @@ from tokenizers.models import BPE
 from foretell.errors import ModelError
 from foretell.models.family import Family, Settings
 
-# How Qwen2 cuts text into words before byte pairs are merged: contractions, letters with at most one sign in front,
-# single digits, signs, line ends, blanks.
-_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-    r"|[^\r\n\p{L}\p{N}]?\p{L}+"
-    r"|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+"
-    r"|\s+(?!\S)"
-    r"|\s+"
-)
+_MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # what masked LMs call them if no file says so
 
 
-def read_tokenizer(folder: Path, special: Mapping[str, int]) -> Tokenizer:
+def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, int]) -> Tokenizer:
     """The tokenizer in `folder`; `special` are the family's documented tokens, for files that name none."""
     whole = folder / "tokenizer.json"
     if whole.is_file():
@@ -34,8 +24,10 @@ def read_tokenizer(folder: Path, special: Mapping[str, int]) -> Tokenizer:
             return Tokenizer.from_file(str(whole))
         except Exception as problem:  # tokenizers raises plain Exception
             raise ModelError(f"{whole}: not a tokenizer ({problem})") from problem
+    if family is None or family.words is None:
+        raise ModelError(f"{whole}: missing; it holds the tokenizer of this model")
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return _byte_pairs(folder, special)
+        return _byte_pairs(folder, family.words, special)
     raise ModelError(f"{folder}: has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt")
 
 
@@ -69,8 +61,23 @@ def documented_tokens(family: Family | None, settings: Settings) -> Mapping[str,
     return family.special if family is not None and known else {}
 
 
-def _byte_pairs(folder: Path, special: Mapping[str, int]) -> Tokenizer:
-    """Qwen2's byte-level BPE. Added tokens are put at their own ids, which may leave holes."""
+def mask_of(folder: Path, tokenizer: Tokenizer) -> int | None:
+    """The mask of a masked LM's tokenizer."""
+    return _first_known(tokenizer, (named_tokens(folder).get("mask_token"), *_MASKS))
+
+
+def separator_of(folder: Path, tokenizer: Tokenizer) -> int | None:
+    """What a masked LM's tokenizer puts at the end of a text."""
+    return _first_known(tokenizer, (named_tokens(folder).get("sep_token"), *_SEPARATORS))
+
+
+def _first_known(tokenizer: Tokenizer, names: tuple[str | None, ...]) -> int | None:
+    known = (tokenizer.token_to_id(name) for name in names if name)
+    return next((number for number in known if number is not None), None)
+
+
+def _byte_pairs(folder: Path, words: str, special: Mapping[str, int]) -> Tokenizer:
+    """Byte-level BPE as Qwen2 has it. Added tokens are put at their own ids, which may leave holes."""
     added = _added_tokens(folder, special)
     ids = read_json(folder / "vocab.json") | {token.content: number for number, token in added.items()}
     try:
@@ -80,7 +87,7 @@ def _byte_pairs(folder: Path, special: Mapping[str, int]) -> Tokenizer:
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_WORDS), behavior="isolated"),
+            pre_tokenizers.Split(Regex(words), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -1,0 +1,173 @@
+"""Hugging Face masked LMs give transformers' own logits, alone, left-padded and in part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+from foretell.engine.codec import Codec
+from foretell.errors import ModelError, RequestError
+from foretell.models.huggingface import MaskedLM
+from foretell.models.load import load_model
+from tests.models.checkpoints import a_canvas, a_pass, all_logits
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 24,
+}
+KINDS: dict[str, Callable[[], Any]] = {
+    "bert": lambda: BertForMaskedLM(BertConfig(**SHAPE)),
+    "roberta": lambda: RobertaForMaskedLM(RobertaConfig(**SHAPE, pad_token_id=1)),
+    "albert": lambda: AlbertForMaskedLM(AlbertConfig(**SHAPE, embedding_size=16)),
+    "modernbert": lambda: ModernBertForMaskedLM(
+        ModernBertConfig(
+            **SHAPE,
+            local_attention=6,
+            global_attn_every_n_layers=2,
+            pad_token_id=1,
+            eos_token_id=3,
+            bos_token_id=2,
+            cls_token_id=2,
+            sep_token_id=3,
+        )
+    ),
+    "distilbert": lambda: DistilBertForMaskedLM(
+        DistilBertConfig(vocab_size=50, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=24)
+    ),
+    "electra": lambda: ElectraForMaskedLM(ElectraConfig(**SHAPE, embedding_size=16)),
+}
+
+
+@pytest.fixture(params=list(KINDS))
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return write(tmp_path, KINDS[request.param]())
+
+
+def write(folder: Path, network: Any, mask_id: int | None = 4) -> Path:
+    torch.manual_seed(3)
+    for weight in network.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    network.tie_weights()
+    network.config.mask_token_id = mask_id
+    network.save_pretrained(folder)
+    return folder
+
+
+def write_tokenizer(folder: Path) -> None:
+    words = {
+        word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "sat"])
+    }
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {"mask_token": "[MASK]", "sep_token": "[SEP]", "cls_token": "[CLS]", "unk_token": "[UNK]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))
+
+
+def test_the_logits_are_transformers_own(folder: Path) -> None:
+    model = load_model(folder)
+    assert isinstance(model, MaskedLM)
+    canvas = 5 + a_canvas(vocab=45)  # RoBERTa counts positions by what is not padding, so none of it
+    with torch.no_grad():
+        theirs = model.network(input_ids=canvas, attention_mask=torch.ones_like(canvas)).logits
+    assert theirs.std() > 0.3
+    torch.testing.assert_close(all_logits(model, a_pass(canvas)), theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_padding_never_moves_a_row(folder: Path) -> None:
+    model, canvas, padding = load_model(folder), a_canvas(length=20), (0, 3, 7)
+    batch = all_logits(model, a_pass(canvas, padding))
+    for row, pads in enumerate(padding):
+        alone = all_logits(model, a_pass(canvas[row : row + 1, pads:]))
+        torch.testing.assert_close(batch[row : row + 1, pads:], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_some_columns_are_the_same_as_all(folder: Path) -> None:
+    model, inputs = load_model(folder), a_pass(a_canvas(), (0, 3, 7))
+    asked = torch.tensor([[11, 2], [5, 4], [9, 11]])
+    some = all_logits(model, inputs._replace(asked=asked))
+    whole = all_logits(model, inputs)
+    torch.testing.assert_close(some, whole[torch.arange(3)[:, None], asked], atol=1e-5, rtol=1e-5)
+
+
+def test_a_text_may_not_be_longer_than_its_positions(tmp_path: Path) -> None:
+    model = load_model(write(tmp_path, KINDS["roberta"]()))
+    all_logits(model, a_pass(a_canvas(length=22)))
+    with pytest.raises(RequestError, match=r"23 tokens.*end at 22"):
+        model(a_pass(a_canvas(length=23)))
+
+
+def test_there_is_no_cache(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="BertForMaskedLM keeps no cache"):
+        load_model(write(tmp_path, KINDS["bert"]())).new_cache(1, 2)
+
+
+def test_dtypes(tmp_path: Path) -> None:
+    folder = write(tmp_path, KINDS["bert"]().half())
+    for dtype, expected in ((None, torch.float32), ("bfloat16", torch.bfloat16)):
+        model = load_model(folder, dtype=dtype)
+        assert all_logits(model, a_pass(a_canvas())).dtype == expected
+
+
+def test_the_mask_and_the_ends_come_from_the_tokenizer(tmp_path: Path) -> None:
+    folder = write(tmp_path, KINDS["bert"](), mask_id=None)
+    with pytest.raises(ModelError, match=r"tokenizer\.json: missing"):
+        load_model(folder)
+    write_tokenizer(folder)
+    assert load_model(folder).mask_id == 4
+    codec = Codec.load(folder)
+    assert (codec.mask_id, codec.end_ids, codec.has_chat) == (4, (3,), False)
+    assert codec.encode("a cat sat", special=True) == [2, 5, 6, 7]
+    assert codec.encode("a cat sat") == [5, 6, 7]
+
+
+def test_a_model_without_a_masked_lm_head(tmp_path: Path) -> None:
+    BertModel(BertConfig(**SHAPE)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    with pytest.raises(ModelError, match="unknown model_type 'bert'"):
+        load_model(tmp_path)
+    (tmp_path / "config.json").write_text(
+        json.dumps({**config, "architectures": ["BertForMaskedLM"], "mask_token_id": 4})
+    )
+    with pytest.raises(ModelError, match=r"tensor cls\..* is missing"):
+        load_model(tmp_path)
+
+
+def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path, KINDS["bert"]())
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(ModelError, match="cannot load"):
+        load_model(folder)
+    file.rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"no model\.safetensors"):
+        load_model(folder)
