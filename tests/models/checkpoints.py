@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from foretell.errors import ModelError
+from foretell.models.load import load_model
 from foretell.protocols import Denoiser, Inputs
 
 LLADA = {
@@ -155,3 +158,11 @@ def all_logits(model: Denoiser, inputs: Inputs) -> Tensor:
     rows, width = inputs.asked.shape
     row, at = torch.arange(rows).repeat_interleave(width), torch.arange(width).repeat(rows)
     return readout(row, at).view(rows, width, -1)
+
+
+def refused(folder: Path, *parts: str) -> None:
+    """Loading `folder` is a `ModelError` whose message has all `parts`."""
+    with pytest.raises(ModelError) as caught:
+        load_model(folder)
+    for part in parts:
+        assert part in str(caught.value)
