@@ -24,7 +24,8 @@ from foretell.policies.score.deferred import Deferred
 from foretell.policies.score.entropy import Entropy
 from foretell.policies.score.margin import Margin
 from foretell.policies.score.random import Random
-from foretell.policies.stop.combined import All, Any as AnyOf
+from foretell.policies.stop.combined import All
+from foretell.policies.stop.combined import Any as AnyOf
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Staged

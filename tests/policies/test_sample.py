@@ -61,7 +61,7 @@ def test_draws_depend_on_seed_step_and_position(sample: Sample) -> None:
     later = state_of(1)
     later.step += 1
     assert not torch.equal(first, draw(sample, later))
-    assert first.unique().numel() > 1
+    assert len(set(first.tolist())) > 1
     some = torch.tensor([17, 3, 901])
     alone = sample(LOGITS.expand(3, -1).clone(), state_of(1), torch.zeros_like(some), some)
     assert torch.equal(alone, first[some])

@@ -16,7 +16,8 @@ from foretell.policies.region.after import After
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.region.masked import Masked
 from foretell.policies.region.whole import Whole
-from foretell.policies.stop.combined import All, Any as AnyOf
+from foretell.policies.stop.combined import All
+from foretell.policies.stop.combined import Any as AnyOf
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Schedule, Staged
@@ -64,7 +65,10 @@ def test_last_step_of_each_stage(budget: int, paper: tuple[int, int], released: 
     [
         (Staged(8, 5, 3.5), [8, 8, 5, 3.5, 3.5]),
         (Linear(8, 3.5), [8, 6.875, 5.75, 4.625, 3.5]),
-        (Cosine(7.5, 2.5), [7.5, 7.5 - 5 * (1 - math.cos(math.pi / 4)) / 2, 5, 2.5 + 5 * (1 - math.cos(math.pi / 4)) / 2, 2.5]),
+        (
+            Cosine(7.5, 2.5),
+            [7.5, 7.5 - 5 * (1 - math.cos(math.pi / 4)) / 2, 5, 2.5 + 5 * (1 - math.cos(math.pi / 4)) / 2, 2.5],
+        ),
         (Exponential(7.5, 2.5, 2), [2.5 + 5 * math.exp(-2 * p) for p in (0, 0.25, 0.5, 0.75, 1)]),
         (Linear(math.inf, 1), [math.inf] * 5),
     ],
@@ -137,7 +141,9 @@ def test_combinations() -> None:
     state = state_of(Layout(2, answer=(0, 2)))
     sure = beliefs([[9.0, 9.0]])
     yes, no = Prophet(Linear(1, 1)), Never()
-    assert [bool(rule(sure, state)) for rule in (All((yes, yes)), All((yes, no)), AnyOf((yes, no)), AnyOf((no, no)))] == [
+    assert [
+        bool(rule(sure, state)) for rule in (All((yes, yes)), All((yes, no)), AnyOf((yes, no)), AnyOf((no, no)))
+    ] == [
         True,
         False,
         True,
@@ -151,7 +157,7 @@ def test_combinations() -> None:
 def test_regions() -> None:
     layout = Layout(8, ((2, 7), (3, 8)), (5, 2))
     state = state_of(layout)
-    as_text = {
+    as_text: dict[Any, str] = {
         Fixed(): "00000110",
         Fixed(1, 3): "01110000",
         After(): "00001111",
@@ -170,10 +176,19 @@ def test_regions() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Prophet(reduce="median"), "did you mean|there is: mean, min, quantile"),
+        (
+            lambda: Prophet(reduce="median"),  # type: ignore[arg-type]
+            "did you mean|there is: mean, min, quantile",
+        ),
         (lambda: Prophet(q=2), "from 0 to 1, got 2"),
-        (lambda: Prophet(over="open"), "unknown prophet's over 'open'"),
-        (lambda: Prophet(clock="minutes"), "unknown prophet's clock"),
+        (
+            lambda: Prophet(over="open"),  # type: ignore[arg-type]
+            "unknown prophet's over 'open'",
+        ),
+        (
+            lambda: Prophet(clock="minutes"),  # type: ignore[arg-type]
+            "unknown prophet's clock",
+        ),
         (lambda: Staged(first=0.8), "0 <= first <= second <= 1"),
         (lambda: Linear(math.nan), "must be a number or inf, got nan"),
         (lambda: Exponential(k=-1), "at least 0, got -1"),

@@ -22,7 +22,9 @@ def fills(layout: Layout, transfer: Transfer, steps: int, block: int) -> list[in
     return [int(step.unmasked.sum()) for step in taken]
 
 
-@pytest.mark.parametrize(("length", "block", "steps"), [(32, 8, 32), (32, 8, 16), (32, 32, 5), (24, 8, 21), (12, 4, 24)])
+@pytest.mark.parametrize(
+    ("length", "block", "steps"), [(32, 8, 32), (32, 8, 16), (32, 32, 5), (24, 8, 21), (12, 4, 24)]
+)
 def test_quota_is_lladas_table(length: int, block: int, steps: int) -> None:
     """With idle steps where a block has more steps than masks; a canvas without masks needs no forward."""
     blocks = length // block

@@ -123,10 +123,9 @@ class Engine:
             if not _single(prompt):
                 raise RequestError("a streamer takes one prompt at a time")
             return self._streamed(prompt, streamer, trace, options)  # type: ignore[arg-type]
-        if _single(prompt):
-            return next(self.complete([prompt], trace=trace, **options))[1]  # type: ignore[list-item]
-        done = dict(self.complete(prompt, trace=trace, batch_size=batch_size, **options))  # type: ignore[arg-type]
-        return [done[index] for index in range(len(prompt))]
+        prompts: Any = [prompt] if _single(prompt) else prompt
+        done = dict(self.complete(prompts, trace=trace, batch_size=batch_size, **options))
+        return done[0] if _single(prompt) else [done[index] for index in range(len(prompts))]
 
     def complete(
         self, prompts: Sequence[Prompt], *, trace: bool = False, batch_size: int = 8, **options: Any

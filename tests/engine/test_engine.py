@@ -1,0 +1,208 @@
+"""The public face: load, generate, stream, and clear answers to bad requests."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import foretell
+from foretell.engine.options import ALIASES, NO_REGION
+from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, VocabularyError
+
+PROMPT = "Tom has 3 boxes with 4 apples each."
+SMALL: dict[str, Any] = {"max_new_tokens": 16, "block_length": 8}
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: Path) -> foretell.Engine:
+    return foretell.load(checkpoint)
+
+
+def test_five_lines(checkpoint: Path) -> None:
+    engine = foretell.load(checkpoint)
+    out = engine.generate(PROMPT, recipe="prophet", suffix="The answer is", answer_length=2, trace=True, **SMALL)
+    assert isinstance(out.text, str)
+    assert 0 < out.steps <= out.budget == 16
+    assert out.finish in {"settled", "complete"}
+    assert out.trace is not None
+    assert len(out.trace) == out.steps
+    assert out.tokens[11:14] == tuple(engine.codec.encode("The answer is"))
+    assert out.answer == engine.codec.decode(out.tokens[14:])
+
+
+def test_many_prompts_equal_one_by_one(engine: foretell.Engine) -> None:
+    prompts: list[Any] = [PROMPT, "Tom has 3 apples.", [{"role": "user", "content": "He eats 5."}]]
+    together = engine.generate(prompts, batch_size=2, recipe="prophet", answer_length=3, **SMALL)
+    for prompt, one in zip(prompts, together, strict=True):
+        alone = engine.generate(prompt, recipe="prophet", answer_length=3, **SMALL)
+        assert replace(alone, seconds=0.0) == replace(one, seconds=0.0)
+    assert engine.generate([], **SMALL) == []
+
+
+def test_stream_equals_generate(engine: foretell.Engine) -> None:
+    asked: dict[str, Any] = {
+        "recipe": "prophet stop.tau.high=2",
+        "suffix": "The answer is",
+        "answer_length": 2,
+        **SMALL,
+    }
+    frames = list(engine.stream(PROMPT, **asked))
+    made = engine.generate(PROMPT, **asked)
+    assert frames[-1].completion is not None
+    assert frames[-1].completion.tokens == made.tokens == frames[-1].tokens
+    assert len(frames) == made.steps
+    assert all(frame.completion is None for frame in frames[:-1])
+    assert all(frame.gauge is not None and frame.gauge[0] < frame.gauge[1] for frame in frames[:-1])
+    filled = [sum(frame.filled) for frame in frames]
+    assert filled == sorted(filled)
+    assert filled[-1] == 16
+    assert [sum(frame.fresh) for frame in frames] == [b - a for a, b in zip([3, *filled], filled, strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({"seed": 1, "temperature": 1.0}, False),
+        ({"temperature": 1.0}, False),
+        ({"top_p": 0.9}, False),
+        ({"top_k": 5}, False),
+        ({"remasking": "random"}, False),
+        ({"remasking": "entropy"}, False),
+        ({"alg": "topk_margin"}, False),
+        ({"cfg_scale": 2.0}, False),
+        ({"steps": 4}, False),
+        ({"block_size": 16}, False),
+        ({"pins": {0: "Tom"}}, False),
+        ({"suffix": "The answer is"}, False),
+        ({"seed": 5}, True),
+        ({"temperature": 0.0}, True),
+        ({"gen_length": 16}, True),
+    ],
+)
+def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, Any], same: bool) -> None:
+    plain = engine.generate(PROMPT, **SMALL)
+    given = {key: value for key, value in SMALL.items() if ALIASES.get(next(iter(changed))) != key}
+    assert (engine.generate(PROMPT, **(given | changed)).tokens == plain.tokens) is same
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_new_token": 8}, RequestError, "unknown argument 'max_new_token'; did you mean 'max_new_tokens'"),
+        ({"steps": 2, "diffusion_steps": 3}, RequestError, "another name of 'steps'"),
+        ({"recipe": "profet"}, RecipeError, "did you mean 'prophet'"),
+        ({"remasking": "low_confidense"}, RecipeError, "did you mean 'low_confidence'"),
+        ({"temperature": -1.0}, RecipeError, "at least 0, got -1.0"),
+        ({"max_new_tokens": 0}, RecipeError, "max_new_tokens must be at least 1, got 0"),
+        (
+            {"suffix": "The answer is", "answer_length": 15, "max_new_tokens": 16},
+            LayoutError,
+            "do not fit a window of 16",
+        ),
+        ({"answer_length": 2, "answer_start": 15, "max_new_tokens": 16}, LayoutError, "does not fit a window of 16"),
+        ({"pins": {99: 5}, "max_new_tokens": 16}, LayoutError, "must lie in 0..15, got 99"),
+        ({"pins": {0: 3}}, RequestError, "mask token 3 cannot be pinned"),
+        ({"layout": "sudoku"}, RequestError, "describes no layouts"),
+        ({"batch_size": 0}, RequestError, "batch_size must be at least 1"),
+    ],
+)
+def test_bad_options_are_named(
+    engine: foretell.Engine, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        engine.generate(PROMPT, **options)
+
+
+def test_unknown_words_are_named(engine: foretell.Engine) -> None:
+    with pytest.raises(VocabularyError, match="Zanzibar"):
+        engine.generate("Tom has 3 Zanzibar.", **SMALL)
+
+
+def test_prophet_without_a_region_watches_every_mask(engine: foretell.Engine) -> None:
+    out = engine.generate(PROMPT, recipe="prophet", **SMALL)
+    assert out.notes == (NO_REGION,)
+    assert engine.generate(PROMPT, recipe="full", **SMALL).notes == ()
+    assert engine.generate(PROMPT, recipe="prophet region=masked", **SMALL).tokens == out.tokens
+
+
+def test_model_layouts_are_defaults(checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint, folder)
+    described = {
+        "default": "short",
+        "layouts": {
+            "short": {"max_new_tokens": 8, "block_length": 4, "suffix": "The answer is", "answer_length": 2},
+            "long": {"max_new_tokens": 24},
+        },
+    }
+    (folder / "foretell.json").write_text(json.dumps(described))
+    engine = foretell.load(folder)
+    assert engine.order().layout == foretell.Layout.with_suffix(8, engine.codec.encode("The answer is"), 2)
+    assert engine.order().recipe.block_length == 4
+    assert engine.order(recipe="full block_length=3").recipe.block_length == 3
+    assert engine.order(block_length=5).recipe.block_length == 5
+    assert engine.order(recipe=foretell.Recipe(block_length=7)).recipe.block_length == 7
+    assert engine.order(layout="long").layout == foretell.Layout(24)
+    assert engine.order(suffix="").layout.pins == ()
+    with pytest.raises(RequestError, match="did you mean 'long'"):
+        engine.order(layout="lon")
+    (folder / "foretell.json").write_text("{")
+    with pytest.raises(ModelError, match=r"foretell\.json is not valid JSON"):
+        foretell.load(folder)
+
+
+def test_streamers(engine: foretell.Engine) -> None:
+    class Listener:
+        def __init__(self) -> None:
+            self.calls: list[tuple[str, list[int]]] = []
+
+        def put(self, value: torch.Tensor) -> None:
+            self.calls.append(("put", value.flatten().tolist()))
+
+        def put_draft(self, value: torch.Tensor) -> None:
+            self.calls.append(("draft", value.flatten().tolist()))
+
+        def end(self) -> None:
+            self.calls.append(("end", []))
+
+    listener = Listener()
+    out = engine.generate(PROMPT, streamer=listener, **SMALL)
+    kinds = [kind for kind, _ in listener.calls]
+    assert kinds == ["put", *["draft"] * out.steps, "put", "end"]
+    assert listener.calls[0][1] == engine.codec.chat(PROMPT)
+    assert listener.calls[-2][1] == list(out.tokens)
+    with pytest.raises(RequestError, match="one prompt at a time"):
+        engine.generate([PROMPT, PROMPT], streamer=listener, **SMALL)  # type: ignore[list-item]
+
+
+def test_transformers_streamer(engine: foretell.Engine, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from transformers import AutoTokenizer, TextDiffusionStreamer
+
+    streamer = TextDiffusionStreamer(AutoTokenizer.from_pretrained(checkpoint), skip_prompt=True)
+    out = engine.generate(PROMPT, streamer=streamer, **SMALL)
+    assert capsys.readouterr().out.count("\033") >= out.steps
+
+
+def test_saved_and_rates() -> None:
+    done = foretell.Completion("a", None, (1, 2), 6, 3, 4, 16, 4, "settled", 0.5)
+    assert done.saved == 12
+    assert done.tokens_per_forward == 1.5
+
+
+def test_all_is_sorted_and_there() -> None:
+    plain = [name for name in foretell.__all__ if name != "PRESETS"]
+    assert plain == sorted(plain)
+    assert all(hasattr(foretell, name) for name in foretell.__all__)
+
+
+def test_import_is_light() -> None:
+    code = "import sys, foretell; print([m for m in ('matplotlib', 'typer', 'transformers') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,187 @@
+"""Traces: what they hold, that replay equals the live exit, and that files keep every bit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.decode import denoise_step
+from foretell.engine.files import load_traces, replacing, save_traces
+from foretell.engine.scheduler import Scheduler
+from foretell.engine.trace import STATISTICS, Recorder, Trace
+from foretell.errors import RequestError, TraceError
+from foretell.layout import Layout, Request, lay_out
+from foretell.policies.region.masked import Masked
+from foretell.policies.region.whole import Whole
+from foretell.policies.stop.combined import All
+from foretell.policies.stop.never import Never
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.schedules import Linear, Staged
+from foretell.policies.stop.stable import Stable
+from foretell.recipe import Recipe
+from tests.helpers import logits_of, model_of, run
+
+LAYOUT = Layout.with_suffix(16, [3, 4], 3)
+RULES: list[Any] = [
+    Prophet(),
+    Prophet(Staged(4, 3, 2)),
+    Prophet(Linear(3, 1), reduce="min"),
+    Prophet(Linear(3, 1), over="masked", one_based=True),
+    Prophet(Linear(2, 1), clock="tokens"),
+    Stable(1, 1.0),
+    Stable(3, float("inf")),
+    All((Prophet(Linear(3, 1)), Stable(2, float("inf")))),
+]
+
+
+def trace_of(kind: str = "toy", seed: int = 0, layout: Layout = LAYOUT, **settings: Any) -> Trace:
+    request = Request((1, 2), layout, Recipe(block_length=8, **settings), seed)
+    (outcome,) = Scheduler(model_of(kind, seed), record=True).run([request])
+    assert outcome.trace is not None
+    return outcome.trace
+
+
+def test_holds_every_position_of_every_step() -> None:
+    trace = trace_of("network", 2)
+    model = model_of("network", 2)
+    canvas = [1, 2, *lay_out([trace.request], 0).window[0].tolist()]
+    for step in range(len(trace)):
+        logits = logits_of(model, canvas, 16)
+        logits[:, 0] = -torch.inf
+        two = logits.topk(2).values
+        probs = logits.softmax(-1)
+        blank = torch.tensor(canvas[2:]) == 0
+        assert torch.equal(trace.tokens[step][blank], logits.argmax(-1)[blank])
+        assert torch.allclose(trace.gap[step], two[:, 0] - two[:, 1], atol=1e-5)
+        assert torch.allclose(trace.margin[step], probs.topk(2).values.diff(dim=-1)[:, 0].neg(), atol=1e-5)
+        assert torch.allclose(trace.entropy[step], torch.special.entr(probs).sum(-1), atol=1e-4)
+        assert torch.allclose(trace.confidence[step], probs.gather(1, trace.tokens[step][:, None])[:, 0], atol=1e-5)
+        for position in (trace.filled_at == step).nonzero().squeeze(1).tolist():
+            canvas[2 + position] = int(trace.tokens[step, position])
+    assert canvas[2:] == trace.tokens[-1].tolist()
+    assert trace.filled_at[[11, 12]].tolist() == [-1, -1]
+
+
+def test_states_are_those_of_the_loop() -> None:
+    trace, model = trace_of(seed=3), model_of("toy", 3)
+    rebuilt, live = trace.states(), lay_out([trace.request], 0)
+    for step in range(len(trace)):
+        for name in ("window", "draft", "unchanged", "step", "masked", "progress", "filled"):
+            assert torch.equal(getattr(rebuilt, name)[step], getattr(live, name)[0]), (name, step)
+        denoise_step(model, live, trace.request.recipe, observed=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 500), st.sampled_from(RULES), st.sampled_from([None, Whole(), Masked()]))
+def test_replay_is_the_live_exit(seed: int, rule: Any, region: Any) -> None:
+    """The rule fires at the same step on a stored full decoding as it did live, and commits the same text."""
+    extra = {} if region is None else {"region": region}
+    full = trace_of(seed=seed, **extra)
+    request = replace(full.request, recipe=replace(full.request.recipe, stop=rule))
+    state, steps = run(model_of("toy", seed), [request])
+    exits = [int(step.index[0]) for step in steps if step.settled[0]]
+    assert full.replay(rule) == (exits[0] if exits else None)
+    if exits:
+        assert full.committed(exits[0]).tolist() == state.window[0].tolist()
+
+
+def test_exits_differ_between_rules() -> None:
+    assert len({trace_of(seed=7).replay(rule) for rule in RULES}) >= 4
+
+
+def test_a_rule_can_be_tried_on_another_region() -> None:
+    trace = trace_of(seed=1)
+    rule = Prophet(Linear(4, 2))
+    assert trace.replay(rule, Whole()) == trace_of(seed=1, region=Whole()).replay(rule) != trace.replay(rule)
+    assert trace.replay(Never()) is None
+
+
+def test_first_match_and_last_change_by_hand() -> None:
+    trace = trace_of(layout=Layout(4, answer=(2, 2)))
+    tokens = torch.tensor([[5, 5, 1, 2], [5, 5, 7, 8], [5, 6, 7, 9], [5, 6, 7, 8]])
+    made = replace(trace, tokens=tokens, request=replace(trace.request, layout=Layout(4, answer=(2, 2))))
+    assert made.first_match() == 1
+    assert made.last_change() == 3
+    assert made.first_match(torch.tensor([0, 0, 1, 2])) == 0
+    assert made.first_match(torch.tensor([0, 0, 4, 4])) is None
+    assert made.last_change(torch.tensor([True, False, False, False])) == 0
+    assert made.last_change(torch.tensor([False, True, False, False])) == 2
+    nowhere = replace(made, request=replace(made.request, layout=Layout(4)))
+    with pytest.raises(RequestError, match="no answer region"):
+        nowhere.last_change()
+
+
+def test_files_keep_every_bit(tmp_path: Path) -> None:
+    traces = [trace_of(seed=1), replace(trace_of("network", 2, Layout(9)), words={1: "a", 2: "é"})]
+    save_traces(tmp_path / "some.trace", traces)
+    loaded = load_traces(tmp_path / "some.trace")
+    for before, after in zip(traces, loaded, strict=True):
+        for name in ("tokens", "filled_at", *STATISTICS):
+            assert torch.equal(getattr(before, name), getattr(after, name))
+            assert getattr(before, name).dtype == getattr(after, name).dtype
+        for name in ("request", "mask_id", "end_ids", "settled", "words"):
+            assert getattr(before, name) == getattr(after, name)
+        assert [after.replay(rule) for rule in RULES] == [before.replay(rule) for rule in RULES]
+    raw = sum(getattr(t, n).nbytes for t in traces for n in ("tokens", "filled_at", *STATISTICS))
+    assert (tmp_path / "some.trace").stat().st_size < raw
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.trace"
+    save_traces(whole, [trace_of()])
+    (tmp_path / "cut.trace").write_bytes(whole.read_bytes()[:-200])
+    (tmp_path / "text.trace").write_text("no trace")
+    np.savez(tmp_path / "other.npz", header=np.array(json.dumps({"version": 99, "traces": []})))
+    for name, message in {
+        "cut.trace": "not a whole trace file",
+        "text.trace": "not a whole trace file",
+        "other.npz": "trace format 99",
+        "none.trace": "there is no file",
+    }.items():
+        with pytest.raises(TraceError, match=message):
+            load_traces(tmp_path / name)
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    path.write_text("old")
+
+    def interrupted() -> None:
+        with replacing(path) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_settled_trace_ends_at_its_commit() -> None:
+    trace = trace_of(seed=1, stop=Prophet(Linear(3, 3)))
+    assert trace.settled
+    assert len(trace) == trace.replay(Prophet(Linear(3, 3))) + 1  # type: ignore[operator]
+    assert (trace.filled_at < len(trace)).all()
+
+
+def test_a_recorder_follows_its_row() -> None:
+    """Rows of a batch are recorded apart, also when they join late and leave early."""
+    recipe = Recipe(block_length=8, stop=Prophet(Linear(4, 2)))
+    requests = [Request(tuple(range(1, 2 + i)), LAYOUT, recipe, seed=i) for i in range(5)]
+    together = {o.ticket: o.trace for o in Scheduler(model_of("toy", 8), max_batch=2, record=True).run(requests)}
+    for ticket, request in enumerate(requests):
+        (alone,) = Scheduler(model_of("toy", 8), record=True).run([request])
+        one = together[ticket]
+        assert one is not None
+        assert alone.trace is not None
+        assert torch.equal(one.tokens, alone.trace.tokens)
+        assert torch.equal(one.gap, alone.trace.gap)
+    assert Recorder(requests[0]).rows == []
