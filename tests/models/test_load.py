@@ -195,6 +195,7 @@ def test_what_is_saved_loads_back(tmp_path: Path, tied: bool) -> None:
     assert again.config == model.config
     assert json.loads((tmp_path / "new/config.json").read_text())["eos_token_id"] == 3
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["config.json", "model.safetensors"]
+    assert len({path.stat().st_mode for path in (tmp_path / "new").iterdir()}) == 1, "readable by the same people"
     inputs = a_pass(a_canvas(vocab=30))
     assert torch.equal(all_logits(model, inputs), all_logits(again, inputs))
 

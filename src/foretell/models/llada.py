@@ -141,8 +141,9 @@ def save_llada(model: Transformer, folder: Path | str, **extra: Any) -> None:
     }
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    # Renaming last: an interrupted save leaves no half a checkpoint under the real name.
-    partial = folder / "model.safetensors.partial"
+    settings, partial = folder / "config.json", folder / "model.safetensors.partial"
+    settings.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     save_file(weights, partial, metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    partial.chmod(settings.stat().st_mode)  # safetensors makes files that only their owner may read
+    # Renaming last: an interrupted save leaves no half a checkpoint under the real name.
     partial.replace(folder / "model.safetensors")
