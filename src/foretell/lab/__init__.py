@@ -1,0 +1,1 @@
+"""Training, evaluation and study of diffusion language models."""

@@ -1,0 +1,123 @@
+"""From problems to tensors: prompts padded on the left, responses laid out in their window, hidden positions drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from foretell.errors import ModelError
+from foretell.lab.masks import Bools, Floats, Ints, Masking
+from foretell.lab.tasks import Piece, Problem, Task
+from foretell.lab.vocabulary import EOS, EOT, MASK, START
+from foretell.protocols import Inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One response in its window, position by position."""
+
+    prompt: list[int]
+    tokens: Ints  # [N]
+    level: Ints  # [N]
+    weight: Floats  # [N] of each position's loss
+    free: Bools  # [N] false where a decoder pins the token
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one task, ready for the network."""
+
+    inputs: Inputs
+    row: Tensor  # [n] rows of the hidden positions
+    at: Tensor  # [n] their places in the window
+    target: Tensor  # [n] their tokens
+    weight: Tensor  # [n] their share of the loss; the rows' shares are independent of how much is hidden
+
+    @property
+    def tokens(self) -> int:
+        return self.inputs.canvas.numel()
+
+
+class Encoder:
+    """Token ids of problems, and the level of each token."""
+
+    def __init__(self, tokenizer: Tokenizer, eos_weight: float = 0.2) -> None:
+        self.tokenizer, self.eos_weight = tokenizer, eos_weight
+        self.eos, self.mask = (special(tokenizer, token) for token in (EOS, MASK))
+
+    def prompt(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(f"{START}{text}{EOT}").ids
+        return ids
+
+    def levelled(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+        """Tokens of the joined pieces with their levels. A token's last letter decides: its blanks come first."""
+        levels = [piece.level for piece in pieces for _ in piece.text]
+        encoding = self.tokenizer.encode("".join(piece.text for piece in pieces))
+        return [(token, levels[end - 1]) for token, (_, end) in zip(encoding.ids, encoding.offsets, strict=True)]
+
+    def row(self, problem: Problem, window: int, *, pinned: bool) -> Row:
+        """Lay a response out; with `pinned` the suffix and the answer stand at the window's end, else EOS does."""
+        chain = self.levelled(problem.pieces)
+        suffix = self.levelled((Piece(problem.suffix),))
+        answer = self.levelled((Piece(problem.answer, problem.level),))
+        fill = [(self.eos, 0)] * (window - len(chain) - len(suffix) - len(answer))
+        tail = (*fill, *suffix, *answer) if pinned else (*suffix, *answer, *fill)
+        tokens, level = np.array([*chain, *tail], dtype=np.int64).T
+        ended = tokens == self.eos
+        weight = np.where(ended & np.roll(ended, 1), self.eos_weight, 1.0)  # the first EOS says where the text ends
+        free = np.ones(window, dtype=bool)
+        if pinned:
+            end = window - len(answer)
+            free[end - len(suffix) : end] = False
+        return Row(self.prompt(problem.prompt), tokens, level, weight, free)
+
+
+def special(tokenizer: Tokenizer, token: str) -> int:
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise ModelError(f"the tokenizer has no {token}, which training needs")
+    return found
+
+
+def assemble(rows: Sequence[Row], block: int, encoder: Encoder, masking: Masking, rng: Generator) -> Batch:
+    tokens, level, weight, free = (
+        np.stack([getattr(row, name) for row in rows]) for name in ("tokens", "level", "weight", "free")
+    )
+    hidden = masking.draw(rng, level, free, block)
+    noisy = np.where(hidden, encoder.mask, tokens)
+    inputs = canvas([row.prompt for row in rows], noisy, encoder.eos)
+    row, at = np.nonzero(hidden)
+    share = weight / (hidden.sum(1, keepdims=True) * len(rows))
+    return Batch(
+        inputs, torch.from_numpy(row), torch.from_numpy(at), torch.from_numpy(tokens[hidden]),
+        torch.from_numpy(share[hidden]).float(),
+    )  # fmt: skip
+
+
+def canvas(prompts: Sequence[Sequence[int]], window: Ints, pad: int) -> Inputs:
+    """One uncached forward pass over all columns, asked for the window."""
+    longest = max(map(len, prompts))
+    rows, size = window.shape
+    ids = np.full((rows, longest + size), pad, dtype=np.int64)
+    valid = np.zeros_like(ids, dtype=bool)
+    ids[:, longest:], valid[:, longest:] = window, True
+    for i, prompt in enumerate(prompts):
+        ids[i, longest - len(prompt) : longest] = prompt
+        valid[i, longest - len(prompt) : longest] = True
+    places = (valid.cumsum(1) - 1).clip(0)
+    columns = torch.arange(longest + size).expand(rows, -1)
+    return Inputs(
+        torch.from_numpy(ids), torch.from_numpy(places), torch.from_numpy(valid), columns, columns[:, longest:], None
+    )
+
+
+def encode(problems: Sequence[Problem], task: Task, encoder: Encoder, rng: Generator) -> list[Row]:
+    """Half of the rows in either layout, where the task has two."""
+    both = bool(task.suffix)
+    return [encoder.row(p, task.window, pinned=both and bool(rng.random() < 0.5)) for p in problems]

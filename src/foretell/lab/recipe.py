@@ -1,0 +1,70 @@
+"""The recipe of a training run: one TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from foretell.errors import RecipeError, unknown
+from foretell.lab.masks import Masking
+from foretell.lab.tasks import TASKS, Task
+from foretell.lab.tasks.pairs import Pairs
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRecipe:
+    """Everything that decides the outcome of a run."""
+
+    model: Path  # folder with config.json and tokenizer.json
+    out: Path  # folder for checkpoints and the log
+    steps: int  # of each process
+    mix: dict[str, float]  # share of the steps that each task gets
+    rows: dict[str, int]  # rows of a batch of each task
+    pairs: tuple[Pairs, ...] = ()  # tasks read from files
+    seed: int = 0
+    processes: int = 2
+    average_every: int = 10  # steps between two averagings of the parameters
+    warmup: int = 200
+    cooldown: float = 0.5  # share of the steps in which the learning rate falls to zero
+    matrix_rate: float = 0.002  # learning rate of the matrices inside the blocks
+    other_rate: float = 0.004  # of everything else
+    second_beta: float = 0.95  # of AdamW
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    ema: float = 0.9  # kept at each averaging
+    eos_weight: float = 0.2
+    log_every: int = 50
+    save_every: int = 500
+    test_every: int = 1000
+    test_rows: int = 16  # held-out problems of each task for each process
+    masking: Masking = field(default_factory=Masking)
+
+    def __post_init__(self) -> None:
+        for name in (*self.mix, *self.rows):
+            if name not in self.tasks:
+                raise RecipeError(unknown("task", name, self.tasks))
+        for name in self.mix:
+            if name not in self.rows:
+                raise RecipeError(f"task {name!r} has a share of the mix but no number of rows")
+        if self.save_every % self.log_every:
+            raise RecipeError(f"save_every ({self.save_every}) must be a multiple of log_every ({self.log_every})")
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        return TASKS | {task.name: task for task in self.pairs}
+
+    @classmethod
+    def read(cls, file: Path) -> TrainRecipe:
+        """Paths in the file are relative to it."""
+        values = tomllib.loads(file.read_text())
+        known = {each.name for each in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise RecipeError(unknown("setting", name, known))
+        here = file.parent
+        for name in ("model", "out"):
+            values[name] = (here / values[name]).resolve()
+        values["masking"] = Masking(**values.get("masking", {}))
+        values["pairs"] = tuple(Pairs.read(here / each.pop("file"), **each) for each in values.get("pairs", ()))
+        return cls(**values)

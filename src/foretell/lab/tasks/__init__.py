@@ -1,0 +1,13 @@
+"""The tasks that the bundled model speaks, by name."""
+
+from __future__ import annotations
+
+from foretell.lab.tasks.choice import Choice
+from foretell.lab.tasks.countdown import Countdown
+from foretell.lab.tasks.problem import Piece, Problem, Task, draw, held_out
+from foretell.lab.tasks.sudoku import Sudoku
+from foretell.lab.tasks.word import Word
+
+TASKS: dict[str, Task] = {task.name: task for task in (Word(), Choice(), Sudoku(), Countdown())}
+
+__all__ = ["TASKS", "Piece", "Problem", "Task", "draw", "held_out"]
