@@ -1,0 +1,83 @@
+"""The `foretell` program: its commands, its version, and how every one of them ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from foretell.cli import demo, generate, recipes, trace, vocab
+from foretell.cli.console import problem
+from foretell.errors import ForetellError
+
+USAGE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+TRAIN = "foretell.cli.train"
+
+
+class Program(TyperGroup):
+    """Turns what a command raises into one line and an exit code; a traceback is for bugs only."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ForetellError as error:
+            problem(f"error: {error}")
+            raise typer.Exit(USAGE) from None
+        except KeyboardInterrupt:
+            problem("interrupted", style="yellow")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # The reader has left, as `head` does; the exit must not try to flush what it will never read.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(PIPE_CLOSED) from None
+
+
+app = typer.Typer(
+    cls=Program,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"foretell {version('foretell')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Decode diffusion language models, and stop as soon as the answer is settled."""
+
+
+app.command()(generate.generate)
+app.add_typer(trace.app, name="trace")
+app.command()(recipes.recipes)
+app.command()(vocab.vocab)
+app.command()(demo.demo)
+
+if find_spec(TRAIN) is not None:
+
+    @app.command(
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+        help="Train a masked diffusion model of LLaDA's format.",
+    )
+    def train(ctx: typer.Context) -> None:
+        # Imported only now: training pulls in everything, and `foretell --help` should not wait for it.
+        from importlib import import_module  # noqa: PLC0415
+
+        inner = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        inner.command()(import_module(TRAIN).train)
+        inner(ctx.args, prog_name="foretell train", standalone_mode=False)

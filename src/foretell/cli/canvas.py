@@ -1,0 +1,161 @@
+"""The canvas as text: every position in the layout of the real text, drawn by what has become of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from foretell.engine.codec import Codec
+    from foretell.engine.engine import Frame
+
+Spell = Callable[[int], str]
+
+
+class Look(Enum):
+    """What has become of a position. Each look differs from the others without colour as well."""
+
+    MASK = "bright_black"  # drawn as shade
+    DRAFT = "dim italic"  # still masked, but the same draft twice in a row
+    FRESH = "bold reverse cyan"  # committed by this step
+    DONE = "default"
+    PINNED = "bold"
+    ALL_IN = "bold underline green"  # committed at once, when the answer was settled
+
+
+LEGEND = (
+    ("░░░ mask", Look.MASK),
+    ("draft", Look.DRAFT),
+    ("just committed", Look.FRESH),
+    ("committed", Look.DONE),
+    ("all-in commit", Look.ALL_IN),
+)
+SHADE, END, OPEN, CLOSE = "░", "·", "⟦", "⟧"
+
+
+def legend() -> Text:
+    parts = Text(no_wrap=True)
+    for word, look in LEGEND:
+        parts.append(word, style=look.value).append("  ")
+    return parts.append(f"{OPEN}answer{CLOSE}", style="bold green")
+
+
+def speller(codec: Codec) -> Spell:
+    """How each token is written on a canvas: ends as a dot, line ends as they are."""
+    known: dict[int, str] = {}
+
+    def spell(token: int) -> str:
+        if token not in known:
+            raw = codec.decode([token], skip_special=False)
+            piece = raw if "\n" in raw else codec.pieces([token])[0]
+            known[token] = END if token in codec.end_ids else piece
+        return known[token]
+
+    return spell
+
+
+def is_wordy(pieces: Iterable[str]) -> bool:
+    """Whether these pieces are bare words, so that the blanks between them have to be added."""
+    return not any(piece[:1] == " " and piece[1:2].isalpha() for piece in pieces)
+
+
+def blank_between(before: str, after: str, wordy: bool) -> str:
+    if not wordy or not before or before[-1].isspace() or after[:1].isspace() or after.startswith("##"):
+        return ""
+    glued = (before[-1].isdigit() and after[0].isdigit()) or (before[-1] == END and after[0] == END)
+    return "" if glued or after[0] in ",.?!:;)=+-*/%'" or before[-1] in "(=+-*/$'" else " "
+
+
+def joined(pieces: Sequence[str]) -> str:
+    """Pieces as one text, close to what the tokenizer's own decoder writes."""
+    wordy, text = is_wordy(pieces), ""
+    for piece in pieces:
+        text += blank_between(text, piece, wordy) + piece.removeprefix("##")
+    return text
+
+
+class Canvas:
+    """Follows the frames of one decoding; drawing reads the latest and may skip any."""
+
+    def __init__(self, spell: Spell) -> None:
+        self.spell = spell
+        self.frame: Frame | None = None
+        self.steady: tuple[bool, ...] = ()
+        self.gauges: list[tuple[float, float]] = []
+
+    def update(self, frame: Frame) -> None:
+        before = self.frame.tokens if self.frame is not None else frame.tokens
+        first = self.frame is None
+        self.steady = tuple(not first and a == b for a, b in zip(before, frame.tokens, strict=True))
+        if frame.gauge is not None:
+            self.gauges.append(frame.gauge)
+        self.frame = frame
+
+    def look(self, at: int) -> Look:
+        frame = self.frame
+        assert frame is not None, "nothing has been decoded yet"
+        if frame.pinned[at]:
+            return Look.PINNED
+        if frame.fresh[at]:
+            return Look.ALL_IN if frame.settled else Look.FRESH
+        if frame.filled[at]:
+            return Look.DONE
+        return Look.DRAFT if self.steady[at] else Look.MASK
+
+    def text(self, brief: bool = False) -> Text:
+        """The whole window, with the answer in brackets where it is one stretch.
+
+        Brief, for a log: one shade a mask, drafts of the answer only, with a question mark behind them.
+        """
+        if self.frame is None:
+            return Text()
+        pieces = [self.spell(token) for token in self.frame.tokens]
+        wordy, drawn, before = is_wordy(pieces), Text(), ""
+        first, last = stretch(self.frame.answer)
+        for at, piece in enumerate(pieces):
+            drawn.append(blank_between(before, piece, wordy))
+            look, before = self.look(at), piece
+            if brief and look is Look.DRAFT and not first <= at <= last:
+                look = Look.MASK
+            body = SHADE if brief and look is Look.MASK else _body(piece.removeprefix("##"), look)
+            if at == first:
+                blank = len(body) - len(body.lstrip(" "))
+                drawn.append(" " * blank).append(OPEN, style="bold green")
+                body = body[blank:]
+            _append(drawn, body, look)
+            if at == last:
+                guessed = brief and not all(self.frame.filled[first : last + 1])
+                drawn.append(f"{CLOSE}?" if guessed else CLOSE, style="bold green")
+        return drawn
+
+    def line(self) -> str:
+        """The window on one line of plain text, for a log."""
+        plain = " ".join(self.text(brief=True).plain.replace("⏎", " ").split())
+        plain = re.sub(f"(?<={SHADE}) (?={SHADE})", "", plain)
+        return re.sub(f"{END}+", END, plain)
+
+
+def stretch(where: Sequence[bool]) -> tuple[int, int]:
+    """First and last of the one run of true values; (-1, -1) where there is no or more than one, or nothing else."""
+    hits = [at for at, inside in enumerate(where) if inside]
+    if not hits or len(hits) == len(where) or hits[-1] - hits[0] + 1 != len(hits):
+        return -1, -1
+    return hits[0], hits[-1]
+
+
+def _body(piece: str, look: Look) -> str:
+    if look is Look.MASK:
+        blank = len(piece) - len(piece.lstrip(" "))
+        return " " * blank + SHADE * max(1, min(8, len(piece.strip())))
+    return piece if look in (Look.DONE, Look.PINNED) else piece.replace("\n", "⏎\n")
+
+
+def _append(drawn: Text, body: str, look: Look) -> None:
+    """Only what can be seen is styled: a reversed blank would stand out as a bar."""
+    bare = body.strip(" ")
+    left = len(body) - len(body.lstrip(" "))
+    drawn.append(" " * left).append(bare, style=look.value).append(" " * (len(body) - left - len(bare)))

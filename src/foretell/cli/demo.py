@@ -1,0 +1,126 @@
+"""`foretell demo`: one problem of each task, decoded to the end and with Prophet, side by side on one clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foretell.cli.race import Race
+    from foretell.engine.engine import Engine
+
+MODEL = "tiny"
+SEED = 2025
+QUESTION = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are left?"
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """One thing to decode, and what to decode it with."""
+
+    title: str
+    prompt: str
+    recipe: str
+    options: dict[str, Any]
+
+
+def demo(
+    seconds: Annotated[float, Option(help="Screen time of the slower decoder of each pair.")] = 5.0,
+) -> None:
+    """Decode a few problems with and without Prophet, side by side."""
+    from rich.text import Text  # noqa: PLC0415
+
+    from foretell.cli.console import out  # noqa: PLC0415
+    from foretell.cli.race import play, run  # noqa: PLC0415
+
+    console = out()
+    engine, shows, about = _programme()
+    console.print(Text(about, style="bold"), "\n")
+    races = []
+    for show in shows:
+        race = run(engine, show.title, show.prompt, show.recipe, show.options)
+        play(race, console, seconds)
+        races.append(race)
+    _table(console, races)
+    _farewell(console, bundled=bool(engine.layouts))
+
+
+def _programme() -> tuple[Engine, list[Show], str]:
+    """The bundled model and a problem of each of its tasks; without its weights, a model in closed form."""
+    from foretell.cli.model import open_engine  # noqa: PLC0415
+    from foretell.errors import ModelError  # noqa: PLC0415
+
+    try:
+        engine = open_engine(MODEL)
+    except ModelError:
+        return _closed_form()
+    shows = [_show(engine, name) for name in engine.layouts.get("layouts", {})]
+    return engine, shows, "The bundled model: the whole budget against Prophet, on one clock."
+
+
+def _show(engine: Engine, task: str) -> Show:
+    described = engine.layouts["layouts"][task]
+    recipe = described.get("recipe") or engine.layouts.get("recipe") or "prophet"
+    return Show(task, _problem(task), recipe, {"layout": task})
+
+
+def _problem(task: str) -> str:
+    """A problem that the model was never trained on."""
+    import numpy as np  # noqa: PLC0415
+
+    from foretell.lab.tasks import TASKS, draw  # noqa: PLC0415
+
+    if task == "word" or task not in TASKS:
+        return QUESTION
+    return draw(TASKS[task], np.random.default_rng(SEED), 1, test=True)[0].prompt
+
+
+def _closed_form() -> tuple[Engine, list[Show], str]:
+    from foretell.cli.toy import SUFFIX, toy_engine  # noqa: PLC0415
+
+    options = {"max_new_tokens": 64, "suffix": SUFFIX, "answer_length": 3, "answer_start": 40}
+    shows = [Show(f"canvas {number}", prompt, "prophet", options) for number, prompt in enumerate(_TOYS, 1)]
+    about = "A closed-form model without weights (its words mean nothing): the whole budget against Prophet."
+    return toy_engine(), shows, about
+
+
+_TOYS = ("what is on the hill", "where does the river go", "who lives by the sea")
+
+
+def _table(console: Console, races: list[Race]) -> None:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("", "full", "prophet", "fewer steps", "full", "prophet", "less time", "same answer"):
+        table.add_column(title, no_wrap=True, justify="left" if not title else "right")
+    for race in races:
+        full, early = race.full.done, race.early.done
+        steps = (f"{full.steps} steps", f"{early.steps} steps", f"{full.steps / early.steps:.2f}x")
+        times = (f"{full.seconds:.3f} s", f"{early.seconds:.3f} s", f"{full.seconds / early.seconds:.2f}x")
+        same = full.answer == early.answer if full.answer is not None else full.text == early.text
+        table.add_row(Text(race.title, style="bold"), *steps, *times, "yes" if same else "no")
+    console.print(table)
+
+
+def _farewell(console: Console, bundled: bool) -> None:
+    from pathlib import Path  # noqa: PLC0415
+
+    from rich.text import Text  # noqa: PLC0415
+
+    docs = Path(__file__).parents[3] / "docs"
+    model, question = (MODEL, QUESTION) if bundled else ("MODEL", "...")
+    lines = [
+        "",
+        f'Watch one:    foretell generate {model} "{question}" --recipe prophet --watch',
+        "Look closer:  add --trace run.npz, then: foretell trace show run.npz",
+        "All recipes:  foretell recipes",
+    ]
+    if docs.is_dir():
+        lines.append("Docs:         docs/, with pictures and measured results in docs/results/")
+    for line in lines:
+        console.print(Text(line, style="dim"), soft_wrap=True)

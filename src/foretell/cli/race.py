@@ -1,0 +1,119 @@
+"""Two decodings of the same prompt, each timed alone, then played side by side on one clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from foretell.cli.canvas import Canvas, Spell, legend, speller
+from foretell.cli.watch import FRAMES_PER_SECOND, View, ending, log_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foretell.engine.engine import Completion, Engine, Frame
+
+LOG_STEPS = (0.1, 0.3, 0.6)  # of the budget: what a log shows on the way
+SIDE_BY_SIDE = 90  # columns from which two canvases fit next to each other
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """Every frame of one decoding, and when it was there."""
+
+    title: str
+    frames: tuple[Frame, ...]
+    times: tuple[float, ...]  # seconds since the start, by frame
+
+    @property
+    def done(self) -> Completion:
+        done = self.frames[-1].completion
+        assert done is not None, "the last frame carries the completion"
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    title: str
+    prompt: str
+    full: Film
+    early: Film
+    spell: Spell = field(repr=False)
+
+
+def run(engine: Engine, title: str, prompt: str, recipe: str, options: dict[str, Any]) -> Race:
+    """Decode twice. Drawing comes later, so that the times are those of decoding."""
+    for _ in engine.stream(prompt, recipe="full", **{**options, "steps": 2}):
+        pass  # the first passes of a process are slower than all others
+    full = _film("full", engine.stream(prompt, recipe="full", **options))
+    early = _film(recipe, engine.stream(prompt, recipe=recipe, **options))
+    return Race(title, prompt, full, early, speller(engine.codec))
+
+
+def play(race: Race, console: Console, seconds: float) -> None:
+    """Both on one clock, slowed so that the slower one takes about `seconds`; as a log without a terminal."""
+    console.print(Text(f"{race.title}  ", style="bold cyan").append(" ".join(race.prompt.split()), style="default"))
+    if not console.is_terminal:
+        _log(race, console)
+        return
+    slower = max(race.full.times[-1], race.early.times[-1])
+    pace = slower / seconds if seconds > 0 else float("inf")
+    canvases = [Canvas(race.spell), Canvas(race.spell)]
+    with Live(Stage(race, canvases), console=console, refresh_per_second=FRAMES_PER_SECOND) as live:
+        started, shown = time.perf_counter(), [0, 0]
+        while any(at < len(film.frames) for at, film in zip(shown, (race.full, race.early), strict=True)):
+            clock = (time.perf_counter() - started) * pace
+            for which, film in enumerate((race.full, race.early)):
+                while shown[which] < len(film.frames) and film.times[shown[which]] <= clock:
+                    canvases[which].update(film.frames[shown[which]])
+                    shown[which] += 1
+            time.sleep(0.5 / FRAMES_PER_SECOND)
+        live.refresh()
+    console.print()
+
+
+class Stage:
+    """The two canvases, side by side where the terminal is wide enough."""
+
+    def __init__(self, race: Race, canvases: list[Canvas]) -> None:
+        self.race, self.canvases = race, canvases
+
+    def __rich_console__(self, console: Console, options: Any) -> Iterator[RenderableType]:
+        films = (self.race.full, self.race.early)
+        views = [View(canvas, film.title, notes=False) for canvas, film in zip(self.canvases, films, strict=True)]
+        if options.max_width < SIDE_BY_SIDE:
+            yield from views
+        else:
+            grid = Table.grid(expand=True, padding=(0, 1, 0, 0))
+            grid.add_column(ratio=1)
+            grid.add_column(ratio=1)
+            grid.add_row(*views)
+            yield grid
+        yield legend()
+
+
+def _film(title: str, stream: Iterator[Frame]) -> Film:
+    frames, times, started = [], [], time.perf_counter()
+    for frame in stream:
+        frames.append(frame)
+        times.append(time.perf_counter() - started)
+    return Film(title, tuple(frames), tuple(times))
+
+
+def _log(race: Race, console: Console) -> None:
+    for film in (race.full, race.early):
+        canvas = Canvas(race.spell)
+        moments = {round(share * film.frames[0].budget) for share in LOG_STEPS}
+        for frame in film.frames:
+            canvas.update(frame)
+            if frame.step in moments or frame.completion is not None:
+                console.print(Text(f"  {film.title:<8} {log_line(canvas)}"), soft_wrap=True)
+        console.print(Text(f"  {film.title:<8} {ending(film.done)} · {film.done.seconds:.3f} s"), soft_wrap=True)
+    console.print()

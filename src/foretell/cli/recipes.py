@@ -1,0 +1,155 @@
+"""`foretell recipes`: presets and policies, with what they do and what can be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from inspect import cleandoc, getmodule
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument
+
+from foretell.errors import RecipeError, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+QUESTIONS = {
+    "cache": "what is recomputed?",
+    "sample": "which token?",
+    "region": "where is the answer?",
+    "score": "how sure?",
+    "transfer": "which masks now?",
+    "stop": "is it settled?",
+    "schedule": "how does a threshold fall?",
+}
+
+
+def recipes(
+    name: Annotated[str | None, Argument(help="A preset or a policy to show in full.")] = None,
+) -> None:
+    """List presets and policies, or show one of them in full."""
+    from foretell.cli.console import out  # noqa: PLC0415
+    from foretell.policies import POLICIES  # noqa: PLC0415
+    from foretell.presets import PRESETS  # noqa: PLC0415
+
+    console = out()
+    if name is None:
+        _list_presets(console)
+        _list_policies(console)
+        console.print("Change any of it: --recipe 'prophet stop.tau.high=8' or --set stop.tau.high=8.", style="dim")
+        return
+    kinds = [(kind, policies[name]) for kind, policies in POLICIES.items() if name in policies]
+    if name not in PRESETS and not kinds:
+        names = {*PRESETS, *(policy for policies in POLICIES.values() for policy in policies)}
+        raise RecipeError(unknown("recipe or policy", name, names))
+    if name in PRESETS:
+        _show_preset(console, name)
+    for kind, policy in kinds:
+        _show_policy(console, kind, name, policy)
+
+
+def sentence(policy: type) -> str:
+    """What a policy does: its module's first sentence, or its own where several share a module."""
+    from foretell.policies import POLICIES  # noqa: PLC0415
+
+    home = getmodule(policy)
+    mates = {one for policies in POLICIES.values() for one in policies.values() if one.__module__ == policy.__module__}
+    shared = len(mates) > 1 and not _is_generated(policy)
+    text = policy.__doc__ if shared or home is None else home.__doc__
+    return " ".join(cleandoc(text or "").split("\n\n")[0].split())
+
+
+def _is_generated(policy: type) -> bool:
+    """Whether the docstring is only the signature, which a dataclass writes when nobody else does."""
+    return (policy.__doc__ or "").startswith(f"{policy.__name__}(")
+
+
+def _list_presets(console: Console) -> None:
+    from foretell.presets import PRESETS  # noqa: PLC0415
+
+    table = _table("Recipes")
+    for name, preset in PRESETS.items():
+        table.add_row(_bold(name), _two_lines(preset.about, str(preset.recipe)))
+    console.print(table, "")
+
+
+def _list_policies(console: Console) -> None:
+    from foretell.policies import POLICIES  # noqa: PLC0415
+    from foretell.spec import signature  # noqa: PLC0415
+
+    for kind, policies in POLICIES.items():
+        table = _table(f"{kind}: {QUESTIONS.get(kind, '')}")
+        for name, policy in policies.items():
+            table.add_row(_bold(name), _two_lines(sentence(policy), signature(policy)))
+        console.print(table, "")
+
+
+def _show_preset(console: Console, name: str) -> None:
+    from rich.text import Text  # noqa: PLC0415
+
+    from foretell.presets import PRESETS  # noqa: PLC0415
+
+    preset = PRESETS[name]
+    console.print(Text(name, style="bold"), Text(f"  {preset.about}"))
+    console.print(Text(f"{preset.recipe}\n", style="cyan"))
+    table = _table("")
+    table.columns[0].width = None
+    table.columns[1].ratio = None
+    table.add_column(ratio=1)
+    for path, value, about in _parameters("", preset.recipe):
+        table.add_row(f" {path}", Text(value, style="bold"), Text(about, style="dim"))
+    console.print(table, "")
+
+
+def _parameters(prefix: str, value: Any) -> Iterator[tuple[str, str, str]]:
+    """Every parameter by the dotted path that --set takes, with its value; those of a policy follow it."""
+    from foretell.spec import spell  # noqa: PLC0415
+
+    for field in fields(value):
+        inner, path = getattr(value, field.name), f"{prefix}{field.name}"
+        policy = is_dataclass(inner) and not isinstance(inner, type)
+        yield path, spell(inner), sentence(type(inner)) if policy else ""
+        if policy:
+            yield from _parameters(f"{path}.", inner)
+
+
+def _show_policy(console: Console, kind: str, name: str, policy: type) -> None:
+    from rich.text import Text  # noqa: PLC0415
+
+    from foretell.spec import signature  # noqa: PLC0415
+
+    console.print(Text(f"{kind} {name}", style="bold"), Text(f"({signature(policy)})", style="cyan"))
+    console.print(Text(sentence(policy)))
+    if not _is_generated(policy):
+        console.print(Text(f"\n{cleandoc(policy.__doc__ or '')}", style="dim"))
+
+
+def _table(title: str) -> Any:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(
+        title=Text(title, style="bold") if title else None,
+        title_justify="left",
+        box=None,
+        show_header=False,
+        padding=(0, 2, 0, 0),
+        expand=True,
+    )
+    table.add_column(width=15, no_wrap=True)
+    table.add_column(ratio=1)
+    return table
+
+
+def _bold(name: str) -> Any:
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(f" {name}", style="bold cyan")
+
+
+def _two_lines(about: str, spelled: str) -> Any:
+    from rich.text import Text  # noqa: PLC0415
+
+    text = Text(about)
+    return text.append(f"\n{spelled}", style="dim") if spelled else text

@@ -1,0 +1,84 @@
+"""Asking stored trajectories where a stopping rule would have fired, one by one and all together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from foretell.cli.trace import has_answer, places, written
+from foretell.policies.region.fixed import Fixed
+from foretell.policies.region.masked import Masked
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foretell.engine.trace import Trace
+    from foretell.protocols import Region, Stop
+
+MOST_ROWS = 40
+NO_REGION = "no answer region was recorded, so the rule watches every position that was still masked"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where a rule would have stopped one trajectory."""
+
+    fired: int | None  # the step, from 0
+    steps: int  # that would have been taken
+    recorded: int  # that were taken
+    budget: int
+    committed: str  # the answer, or the text where no answer was laid out
+    final: str
+    same: bool
+    note: str = ""
+
+
+def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
+    lost = region is None and trace.request.recipe.region == Fixed() and not has_answer(trace)
+    fired = trace.replay(stop, Masked() if lost else region)
+    at, last, where = len(trace) - 1 if fired is None else fired, len(trace) - 1, places(trace)
+    return Outcome(
+        fired=fired,
+        steps=at + 1,
+        recorded=len(trace),
+        budget=trace.request.budget,
+        committed=written(trace, at, where),
+        final=written(trace, last, where),
+        same=bool((trace.committed(at)[where] == trace.committed(last)[where]).all()),
+        note=NO_REGION if lost else "",
+    )
+
+
+def report(console: Console, outcomes: list[Outcome]) -> None:
+    console.print(_table(outcomes[:MOST_ROWS]))
+    if len(outcomes) > MOST_ROWS:
+        console.print(Text(f"... and {len(outcomes) - MOST_ROWS} more", style="dim"))
+    if len(outcomes) > 1:
+        console.print(Text(f"\n{summary(outcomes)}", style="bold"))
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    count, fired = len(outcomes), sum(one.fired is not None for one in outcomes)
+    same, steps = sum(one.same for one in outcomes), sum(one.steps for one in outcomes)
+    ratio = sum(one.budget for one in outcomes) / steps
+    return (
+        f"fired in {fired} of {count} · {steps / count:.1f} steps on average, {ratio:.2f}x fewer than the budget · "
+        f"same answer in {same} of {count} ({same / count:.1%})"
+    )
+
+
+def _table(outcomes: list[Outcome]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    for title in ("trace", "fires at", "recorded", "budget", "same"):
+        table.add_column(title, no_wrap=True, justify="left" if title == "same" else "right")
+    table.add_column("would commit", ratio=1, overflow="ellipsis", no_wrap=True)
+    table.add_column("final", ratio=1, overflow="ellipsis", no_wrap=True)
+    for index, one in enumerate(outcomes):
+        fires = "never" if one.fired is None else f"step {one.steps}"
+        same = Text("yes", style="green") if one.same else Text("NO", style="bold red")
+        numbers = (str(index), fires, str(one.recorded), str(one.budget))
+        table.add_row(*numbers, same, Text(one.committed), Text(one.final))
+    return table

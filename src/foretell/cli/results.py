@@ -1,0 +1,112 @@
+"""Completions as a person and as a program read them, on the screen and in a file that is never half-written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from foretell.cli.console import problem
+from foretell.errors import RequestError
+
+if TYPE_CHECKING:
+    from foretell.engine.engine import Completion
+
+FINISHES = {"settled": "settled early", "eos": "reached its end", "complete": "ran to the end"}
+
+
+def summary(done: Completion) -> str:
+    """What a completion took, on one line."""
+    return " · ".join(
+        (
+            f"{done.steps} of {done.budget} steps ({done.saved} saved)",
+            f"{done.forwards} forwards",
+            f"{done.tokens_per_forward:.2f} tokens per forward",
+            f"{done.seconds:.2f} s",
+            f"{FINISHES[done.finish]} ({done.finish})",
+        )
+    )
+
+
+def record(name: str | int, done: Completion) -> dict[str, Any]:
+    """A completion as one JSON object."""
+    return {
+        "id": name,
+        "text": done.text,
+        "answer": done.answer,
+        "tokens": done.response_tokens,
+        "steps": done.steps,
+        "budget": done.budget,
+        "saved": done.saved,
+        "forwards": done.forwards,
+        "tokens_per_forward": round(done.tokens_per_forward, 4),
+        "seconds": round(done.seconds, 4),
+        "finish": done.finish,
+    }
+
+
+def line_of(name: str | int, done: Completion) -> str:
+    return json.dumps(record(name, done), ensure_ascii=False)
+
+
+class Ledger:
+    """A file of results that grows line by line as FILE.part and takes its name when all of them are there.
+
+    What was finished before an interruption stays in FILE.part.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.part, self.lines = path, path.with_name(f"{path.name}.part"), 0
+
+    def __enter__(self) -> Ledger:
+        if self.part.exists():
+            raise RequestError(
+                f"{self.part} holds what an interrupted run had finished; move it away or delete it first"
+            )
+        try:
+            self._file = self.part.open("w", encoding="utf8")
+        except OSError as error:
+            raise RequestError(f"cannot write {self.path}: {error.strerror}") from error
+        return self
+
+    def add(self, line: str) -> None:
+        self._file.write(f"{line}\n")
+        self._file.flush()
+        self.lines += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+        if kind is None:
+            self.part.replace(self.path)
+        elif self.lines:
+            problem(f"{self.lines} finished results are kept in {self.part}", style="yellow")
+        else:
+            self.part.unlink()
+
+
+class Printer:
+    """Prints results on stdout: as JSON the moment they arrive, as text in the order in which they were asked."""
+
+    def __init__(self, names: list[str | int], as_json: bool) -> None:
+        self.names, self.as_json = names, as_json
+        self._waiting: dict[int, Completion] = {}
+        self._next = 0
+
+    def add(self, index: int, done: Completion) -> None:
+        if self.as_json:
+            print(line_of(self.names[index], done), flush=True)
+            return
+        self._waiting[index] = done
+        while self._next in self._waiting:
+            self._show(self._next, self._waiting.pop(self._next))
+            self._next += 1
+
+    def _show(self, index: int, done: Completion) -> None:
+        if len(self.names) > 1:
+            typer.echo(("\n" if index else "") + typer.style(f"[{self.names[index]}]", bold=True))
+        # typer.echo takes the colour out again where nobody would see it.
+        typer.echo(done.text)
+        typer.echo(typer.style(summary(done), dim=True))

@@ -1,0 +1,170 @@
+"""`foretell trace`: look at stored trajectories, and ask where another rule would have stopped them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from foretell.errors import RequestError, TraceError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import Tensor
+
+    from foretell.engine.trace import Trace
+    from foretell.policies.stop.prophet import Prophet
+    from foretell.protocols import Region, Stop
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at stored trajectories.")
+File = Annotated[Path, Argument(help="What `foretell generate --trace` has written.")]
+HEIGHT = 24  # rows of the picture, unless the trajectory has fewer steps
+
+
+@app.command()
+def show(
+    file: File,
+    index: Annotated[int, Option("--index", "-i", help="Which of the file's traces, from 0.")] = 0,
+    width: Annotated[int | None, Option(help="Columns to draw in; default: the terminal's.")] = None,
+) -> None:
+    """Draw a trajectory: what changed when, the gap against its threshold, and the drafts."""
+    from rich.text import Text  # noqa: PLC0415
+
+    from foretell.cli.chart import chart  # noqa: PLC0415
+    from foretell.cli.console import out  # noqa: PLC0415
+    from foretell.cli.heatmap import heatmap  # noqa: PLC0415
+    from foretell.engine.files import load_traces  # noqa: PLC0415
+
+    if width is not None and width < 40:
+        raise RequestError(f"--width must be at least 40, got {width}")
+    traces, console = load_traces(file), out(width)
+    if not -len(traces) <= index < len(traces):
+        raise TraceError(f"{file} holds {len(traces)} traces, so there is no --index {index}")
+    trace = traces[index]
+    heading = _heading(trace) + (f"  (trace {index % len(traces)} of {len(traces)})" if len(traces) > 1 else "")
+    console.print(Text(heading, style="bold"), "\n")
+    console.print(heatmap(trace, console.width, HEIGHT), "\n")
+    rule = prophet_in(trace.request.recipe.stop)
+    if rule is not None:
+        value, bar = rule.gauge(trace, trace.states())
+        console.print(chart(value.tolist(), bar.tolist(), console.width), "\n")
+    _show_dynamics(console, trace)
+    _show_drafts(console, trace)
+
+
+@app.command()
+def replay(
+    file: File,
+    stop: Annotated[str, Option(help='The rule to try: "prophet(tau=linear)".')] = "prophet",
+    region: Annotated[str | None, Option(help='Where it looks: "after(length=2)"; default: as recorded.')] = None,
+) -> None:
+    """Say where another stopping rule would have fired, and whether the answer would have been the same."""
+    from foretell.cli.console import note, out  # noqa: PLC0415
+    from foretell.cli.replay import replayed, report  # noqa: PLC0415
+    from foretell.engine.files import load_traces  # noqa: PLC0415
+
+    rule, place = _rule(stop), _place(region)
+    traces = load_traces(file)
+    outcomes = [replayed(trace, rule, place) for trace in traces]
+    note(outcome.note for outcome in outcomes if outcome.note)
+    report(out(), outcomes)
+
+
+def prophet_in(stop: Stop) -> Prophet | None:
+    """The Prophet rule of a recipe, alone or inside a combination."""
+    from foretell.policies.stop.prophet import Prophet  # noqa: PLC0415
+
+    if isinstance(stop, Prophet):
+        return stop
+    rules = (prophet_in(rule) for rule in getattr(stop, "rules", ()))
+    return next((rule for rule in rules if rule is not None), None)
+
+
+def has_answer(trace: Trace) -> bool:
+    return trace.request.layout.answer is not None
+
+
+def _rule(text: str) -> Stop:
+    from foretell.protocols import Stop  # noqa: PLC0415
+    from foretell.spec import read  # noqa: PLC0415
+
+    rule: Stop = read(Stop, text, "stop")
+    return rule
+
+
+def _place(text: str | None) -> Region | None:
+    from foretell.protocols import Region  # noqa: PLC0415
+    from foretell.spec import read  # noqa: PLC0415
+
+    return None if text is None else read(Region, text, "region")
+
+
+def _heading(trace: Trace) -> str:
+    request = trace.request
+    used = f"{len(trace)} of {request.budget} steps" + (", settled" if trace.settled else "")
+    return f"{request.recipe} · {request.layout.length} positions · {used}"
+
+
+def _show_dynamics(console: Console, trace: Trace) -> None:
+    from rich.text import Text  # noqa: PLC0415
+
+    what = "answer" if has_answer(trace) else "text"
+    first, last = trace.first_match(where=places(trace)), trace.last_change(places(trace))
+    line = Text(f"The {what} was first drafted as it ended at step ")
+    line.append(str((first or 0) + 1), style="bold").append(", and last changed to it at step ")
+    console.print(line.append(str(last + 1), style="bold").append(f" of {len(trace)}.\n"))
+
+
+def _show_drafts(console: Console, trace: Trace) -> None:
+    """What would have been emitted at the steps that matter."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    for title in ("", "step", "p", "filled", *(("answer",) if has_answer(trace) else ())):
+        table.add_column(title, no_wrap=True, justify="right" if title in ("step", "p", "filled") else "left")
+    table.add_column("draft", ratio=1)
+    for step, label in sorted(_moments(trace).items()):
+        filled = int((trace.filled_at <= step).sum())
+        row = [label, str(step + 1), f"{step / trace.request.budget:.2f}", f"{filled}/{trace.request.layout.length}"]
+        if has_answer(trace):
+            row.append(written(trace, step, places(trace)))
+        row.append(written(trace, step))
+        table.add_row(*(Text(cell, style="bold" if at == 0 else "") for at, cell in enumerate(row)))
+    console.print(table)
+
+
+def _moments(trace: Trace) -> dict[int, str]:
+    """Steps worth reading, each with its names."""
+    last, where = len(trace) - 1, places(trace)
+    named: dict[int, str] = {}
+    for step, name in (
+        (0, "first"),
+        (last // 4, "early"),
+        (trace.first_match(where=where) or 0, "first match"),
+        (trace.last_change(where), "last change"),
+        (last, "commit" if trace.settled else "end"),
+    ):
+        named[step] = f"{named[step]}, {name}" if step in named else name
+    return named
+
+
+def places(trace: Trace) -> Tensor:
+    """The answer's positions as laid out, or all that were not pinned. [N]"""
+    where = trace.filled_at >= 0
+    if trace.request.layout.answer is not None:
+        start, length = trace.request.layout.answer
+        where = where.new_zeros(len(where))
+        where[start : start + length] = True
+    return where
+
+
+def written(trace: Trace, step: int, where: Tensor | None = None) -> str:
+    """The draft of a step on one line, without what stands behind the text's end."""
+    from foretell.cli.canvas import joined  # noqa: PLC0415
+
+    tokens = trace.committed(step) if where is None else trace.committed(step)[where]
+    shown = [trace.words.get(token, f"<{token}>") for token in tokens.tolist() if token not in trace.end_ids]
+    return " ".join(joined(shown).replace("\\n", " ⏎ ").split())

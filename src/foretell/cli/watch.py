@@ -1,0 +1,147 @@
+"""Watching one decoding: the canvas, the gap against its threshold and the commit, live or as a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+
+from foretell.cli.canvas import Canvas, Spell, legend
+
+if TYPE_CHECKING:
+    from foretell.engine.engine import Completion, Frame
+
+FRAMES_PER_SECOND = 12
+GAUGE = 32  # columns of the bar
+LOG_LINES = 10  # about so many lines for one decoding, and its commit
+
+
+def watch(frames: Iterator[Frame], spell: Spell, console: Console, title: str = "", delay: float = 0.0) -> Completion:
+    """Follow a decoding to its end; `delay` seconds are slept after each step and not counted as decoding."""
+    canvas = Canvas(spell)
+    slept = 0.0
+    if not console.is_terminal:
+        return _logged(frames, canvas, console, title)
+    # The screen is drawn by Live's own thread, from whatever frame is the latest: decoding never waits for it.
+    with Live(View(canvas, title), console=console, refresh_per_second=FRAMES_PER_SECOND):
+        for frame in frames:
+            canvas.update(frame)
+            if delay and frame.completion is None:
+                time.sleep(delay)
+                slept += delay
+    done = _completion(canvas)
+    return replace(done, seconds=done.seconds - slept)
+
+
+class View:
+    """Draws the latest frame of a canvas, whenever rich asks for it."""
+
+    def __init__(self, canvas: Canvas, title: str = "", notes: bool = True) -> None:
+        self.canvas, self.title, self.notes = canvas, title, notes
+
+    def __rich__(self) -> RenderableType:
+        frame = self.canvas.frame
+        if frame is None:
+            return Text("decoding ...", style="dim")
+        lines = [status(self.canvas)]
+        if self.notes:
+            lines.append(legend())
+        settled = frame.completion is not None and frame.settled
+        panel = Panel(
+            self.canvas.text(),
+            title=Text(self.title, style="bold") if self.title else None,
+            title_align="left",
+            border_style="green" if settled else "bright_black",
+            box=box.ROUNDED,
+            padding=(0, 1),
+        )
+        return Group(panel, *lines)
+
+
+def status(canvas: Canvas) -> Text:
+    """The step counter and the gauge; at the end, what was saved."""
+    frame = canvas.frame
+    assert frame is not None, "nothing has been decoded yet"
+    filled = sum(frame.filled)
+    text = Text(f" step {frame.step + 1:>3}/{frame.budget}  p {frame.step / frame.budget:.2f}", style="default")
+    text.append(f"  filled {filled:>3}/{len(frame.filled)}", style="dim")
+    if frame.gauge is not None:
+        text.append("\n ").append_text(gauge(*frame.gauge, scale=_scale(canvas)))
+    if frame.completion is not None:
+        text.append("\n ").append(ending(frame.completion), style="bold green" if frame.settled else "bold")
+    return text
+
+
+def gauge(value: float, bar: float, scale: float) -> Text:
+    """A bar as long as the gap, with a mark where the threshold stands."""
+    share = 1.0 if value == float("inf") else max(0.0, min(1.0, value / scale)) if isfinite(value) else 0.0
+    mark = min(GAUGE - 1, round(GAUGE * bar / scale)) if isfinite(bar) else GAUGE - 1
+    length, reached = round(GAUGE * share), value >= bar
+    text = Text("gap ").append(_number(value), style="bold green" if reached else "bold").append(" ▕", style="dim")
+    for column in range(GAUGE):
+        filled = column < length
+        if column == mark:
+            text.append("┃", style="bold yellow")
+        else:
+            text.append("█" if filled else "·", style=("green" if reached else "cyan") if filled else "bright_black")
+    verdict = "≥" if reached else "<"
+    return text.append("▏ ", style="dim").append(f"{verdict} tau {_number(bar).strip()}", style="yellow")
+
+
+def ending(done: Completion) -> str:
+    if done.finish == "settled":
+        return f"settled at step {done.steps} of {done.budget}: {done.saved} steps saved"
+    if done.finish == "eos":
+        return f"the text ended at step {done.steps} of {done.budget}: {done.saved} steps saved"
+    return f"complete after {done.steps} steps of {done.budget}"
+
+
+def log_line(canvas: Canvas) -> str:
+    """A frame on one line of plain text: where it stands, the gap, and the text so far."""
+    frame = canvas.frame
+    assert frame is not None, "nothing has been decoded yet"
+    line = f"step {frame.step + 1:>3}/{frame.budget}  p {frame.step / frame.budget:.2f}"
+    if frame.gauge is not None:
+        value, bar = frame.gauge
+        line += f"  gap {_number(value)} {'≥' if value >= bar else '<'} {_number(bar).strip()}"
+    return f"{line}  {canvas.line()}"
+
+
+def _logged(frames: Iterator[Frame], canvas: Canvas, console: Console, title: str) -> Completion:
+    if title:
+        _plain(console, title)
+    for frame in frames:
+        canvas.update(frame)
+        if frame.step % max(1, frame.budget // LOG_LINES) == 0 or frame.completion is not None:
+            _plain(console, log_line(canvas))
+    done = _completion(canvas)
+    _plain(console, ending(done))
+    return done
+
+
+def _plain(console: Console, line: str) -> None:
+    console.print(Text(line), soft_wrap=True)
+
+
+def _completion(canvas: Canvas) -> Completion:
+    assert canvas.frame is not None, "a decoding has at least one step"
+    assert canvas.frame.completion is not None, "the last frame carries the completion"
+    return canvas.frame.completion
+
+
+def _scale(canvas: Canvas) -> float:
+    """The value at the bar's right end; it never shrinks, so that the bar does not jump."""
+    seen = [number for pair in canvas.gauges for number in pair if isfinite(number)]
+    return 1.15 * max([*seen, 1.0])
+
+
+def _number(value: float) -> str:
+    return f"{value:5.2f}" if isfinite(value) else "    ∞" if value > 0 else "    -"

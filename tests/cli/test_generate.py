@@ -1,0 +1,187 @@
+"""`foretell generate`: prompts in, results out, and every way to get it wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foretell import load, load_traces
+from tests.cli.conftest import WORDS, Run
+
+SHAPE = {
+    *("id", "text", "answer", "tokens", "steps", "budget", "saved", "forwards"),
+    *("tokens_per_forward", "seconds", "finish"),
+}
+
+
+def rows(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_prints_the_text_and_what_it_took(run: Run, checkpoint: Path) -> None:
+    result = run("generate", checkpoint, WORDS, "--recipe", "prophet")
+    done = load(checkpoint).generate(WORDS, recipe="prophet")
+    text, took = result.stdout.splitlines()
+    assert text == done.text
+    assert took.startswith(f"{done.steps} of {done.budget} steps ({done.saved} saved) · {done.forwards} forwards · ")
+    assert took.endswith("settled early (settled)")
+    assert done.saved > 3
+
+
+def test_json_is_one_object_a_line(run: Run, checkpoint: Path) -> None:
+    (row,) = rows(run("generate", checkpoint, WORDS, "--json").stdout)
+    done = load(checkpoint).generate(WORDS)
+    assert set(row) == SHAPE
+    assert (row["text"], row["answer"], row["steps"], row["finish"]) == (done.text, done.answer, done.steps, "complete")
+
+
+def test_set_and_options_change_the_outcome(run: Run, checkpoint: Path) -> None:
+    def steps(*words: str) -> object:
+        return rows(run("generate", checkpoint, WORDS, "--json", *words).stdout)[0]["steps"]
+
+    eager = steps("--recipe", "prophet", "--set", "stop.tau.high=0")
+    picky = steps("--recipe", "prophet", "-s", "stop.tau.low=99", "-s", "stop.tau.mid=99")
+    assert eager == 1
+    assert picky == steps() == 21
+    assert steps("--steps", "7") == 7
+    assert steps("--recipe", "full stop=prophet(tau=staged(high=0.0))") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--max-new-tokens", "12"), ("--block-length", "3"), ("--remasking", "random"), ("--temperature", "2"),
+     ("--top-k", "3"), ("--cfg-scale", "3"), ("--suffix", "has"), ("--answer-start", "5"), ("--answer-length", "9")],
+)  # fmt: skip
+def test_every_option_reaches_the_decoder(run: Run, checkpoint: Path, option: str, value: str) -> None:
+    plain = rows(run("generate", checkpoint, WORDS, "--json").stdout)[0]
+    other = rows(run("generate", checkpoint, WORDS, "--json", option, value).stdout)[0]
+    assert {**plain, "seconds": 0} != {**other, "seconds": 0}
+
+
+def test_seed_changes_a_sample(run: Run, checkpoint: Path) -> None:
+    texts = [
+        rows(run("generate", checkpoint, WORDS, "--json", "--temperature", "3", "--seed", seed).stdout)[0]["text"]
+        for seed in ("1", "2", "1")
+    ]
+    assert texts[0] == texts[2] != texts[1]
+
+
+def test_a_file_of_prompts(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    talk = [{"role": "user", "content": "Ann has 3 pens."}]
+    lines = (WORDS, {"prompt": "Tom has 4 balls.", "id": "b"}, {"messages": talk, "level": 3})
+    file.write_text("\n\n".join(map(json.dumps, lines)))
+    found = {row["id"]: row["text"] for row in rows(run("generate", checkpoint, "--file", file, "--json").stdout)}
+    engine = load(checkpoint)
+    assert found == {
+        1: engine.generate(WORDS).text,
+        "b": engine.generate("Tom has 4 balls.").text,
+        3: engine.generate("Ann has 3 pens.").text,
+    }
+
+
+def test_text_results_come_in_the_order_of_the_file(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("Tom has 4 balls.\nAnn has 3 pens.\nAdam has 9 cakes.\n")
+    lines = run("generate", checkpoint, "--file", file, "--batch-size", "2", "-r", "prophet").stdout.splitlines()
+    assert [line for line in lines if line.startswith("[")] == ["[1]", "[2]", "[3]"]
+
+
+def test_standard_input(run: Run, checkpoint: Path) -> None:
+    whole = run("generate", checkpoint, "-", "--json", stdin=f"{WORDS}\n").stdout
+    lines = run("generate", checkpoint, "--file", "-", "--json", stdin=f"{WORDS}\nTom has 4 balls.\n").stdout
+    objects = run("generate", checkpoint, "--file", "-", "--json", stdin=json.dumps({"prompt": WORDS, "id": 7})).stdout
+    assert rows(whole)[0]["text"] == rows(objects)[0]["text"] == load(checkpoint).generate(WORDS).text
+    assert (len(rows(lines)), rows(objects)[0]["id"]) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"prompt": "Tom', "line 2: not valid JSON"),
+        ('{"promt": "Tom"}', "line 2: unknown key 'promt'; did you mean 'prompt'?"),
+        ('{"prompt": 3}', 'line 2: "prompt" must be a string, got 3'),
+        ('{"prompt": "Tom", "messages": []}', 'line 2: has both "prompt" and "messages"'),
+        ('{"messages": [{"role": "user"}]}', 'line 2: a message needs "role" and "content"'),
+        ('{"messages": "Tom"}', 'line 2: "messages" must be a list'),
+        ('{"prompt": "Tom", "id": [1]}', 'line 2: "id" must be a string or a whole number'),
+        ("[1, 2]", "line 2: must be a string or an object"),
+        ('"Tom owns a zeppelin"', "line 2: the model's vocabulary has no 'owns'"),
+    ],
+)
+def test_a_bad_line_is_named_before_anything_is_decoded(
+    run: Run, checkpoint: Path, tmp_path: Path, line: str, says: str
+) -> None:
+    file, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
+    file.write_text(f'"Tom has 4 balls."\n{line}\n')
+    result = run("generate", checkpoint, "--file", file, "--out", out, code=2)
+    assert result.stderr.startswith("error: ")
+    assert f"prompts.jsonl, {says}" in result.stderr
+    assert result.stdout == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["prompts.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--recipe", "prohpet"], "unknown recipe 'prohpet'; did you mean 'prophet'?"),
+        (["--recipe", "prophet", "--set", "stop.tau.hihg=8"], "did you mean 'high'?"),
+        (["--set", "stop.tau.high"], "write path=value"),
+        (["--remasking", "low_confidense"], "did you mean 'low_confidence'?"),
+        (["--layout", "wrd"], "did you mean 'word'?"),
+        (["--steps", "0"], "steps must be at least 1, got 0"),
+        (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),
+        (["--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--dtype", "float31"], "did you mean 'float32'?"),
+        (["--watch", "--json"], "use one of them"),
+        (["--answer-length", "99"], "do not fit a window of 24"),
+        (["--trace", "nowhere/a.npz"], "there is no folder nowhere"),
+        (["--file", "a.jsonl"], "not both"),
+    ],
+)
+def test_mistakes_are_one_line(run: Run, checkpoint: Path, words: list[str], says: str) -> None:
+    result = run("generate", checkpoint, WORDS, *words, code=2)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert says in line
+
+
+def test_missing_things_are_named(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    assert "there is no folder 'no-such-model'" in run("generate", "no-such-model", WORDS, code=2).stderr
+    assert "give one prompt, or a file" in run("generate", checkpoint, code=2).stderr
+    assert "cannot read gone.jsonl: No such file" in run("generate", checkpoint, "--file", "gone.jsonl", code=2).stderr
+    (tmp_path / "empty.jsonl").write_text("\n")
+    assert "has no prompts" in run("generate", checkpoint, "--file", tmp_path / "empty.jsonl", code=2).stderr
+
+
+def test_a_note_goes_to_stderr(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for path in checkpoint.iterdir():
+        if path.name != "foretell.json":
+            (bare / path.name).symlink_to(path)
+    result = run("generate", bare, WORDS, "-r", "prophet", "--max-new-tokens", "12", "--json")
+    assert result.stderr.startswith("note: no answer region was given")
+    assert rows(result.stdout)[0]["answer"] is None
+
+
+def test_out_and_trace(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    file, out, trace = tmp_path / "prompts.txt", tmp_path / "out.jsonl", tmp_path / "run.npz"
+    file.write_text("Tom has 4 balls.\nAnn has 3 pens.\n")
+    result = run("generate", checkpoint, "--file", file, "--out", out, "--trace", trace, "-r", "prophet")
+    assert result.stdout == ""
+    assert {row["id"] for row in rows(out.read_text())} == {1, 2}
+    traces = load_traces(trace)
+    steps = {row["id"]: row["steps"] for row in rows(out.read_text())}
+    assert [len(one) for one in traces] == [steps[1], steps[2]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "prompts.txt", "run.npz"]
+
+
+def test_what_an_interrupted_run_left_is_not_overwritten(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl.part").write_text("precious\n")
+    result = run("generate", checkpoint, WORDS, "--out", tmp_path / "out.jsonl", code=2)
+    assert "holds what an interrupted run had finished" in result.stderr
+    assert (tmp_path / "out.jsonl.part").read_text() == "precious\n"

@@ -1,0 +1,189 @@
+"""The program around the commands: help, version, listings, the demo, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from foretell.cli import demo as demo_module
+from foretell.cli.model import open_engine
+from foretell.cli.recipes import sentence
+from foretell.policies import POLICIES
+from foretell.presets import PRESETS
+from foretell.spec import signature
+from tests.cli.conftest import WORDS, Run
+
+PROGRAM = [sys.executable, "-c", "from foretell.cli import main; main()"]
+# A bare package in place of foretell/__init__.py: what is measured is the command line's own imports.
+BARE = """
+import sys, types
+package = types.ModuleType("foretell")
+package.__path__ = [sys.argv.pop(1)]
+sys.modules["foretell"] = package
+from foretell.cli.app import app
+app(["--help"], standalone_mode=False)
+assert not {"torch", "numpy", "transformers", "tokenizers"} & set(sys.modules), sorted(sys.modules)
+"""
+
+
+def program(*words: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *map(str, words)], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    package = Path(demo_module.__file__).parents[1]
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", BARE, package], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "generate" in done.stdout
+    assert time.perf_counter() - started < 5  # a loaded machine; alone it is a fraction of a second
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == "foretell 0.1.0\n"
+
+
+def test_help_names_every_command(run: Run) -> None:
+    shown = run("--help").stdout
+    for command in ("generate", "trace", "recipes", "vocab", "demo"):
+        assert command in shown
+    assert "--answer-length" in run("generate", "--help").stdout
+
+
+def test_unknown_names_have_a_nearest_one(run: Run, checkpoint: Path) -> None:
+    assert "Did you mean 'generate'?" in run("genrate", code=2).stderr
+    assert "--steps" in run("generate", checkpoint, WORDS, "--setps", "3", code=2).stderr
+    assert "did you mean 'prophet'?" in run("recipes", "prohpet", code=2).stderr
+
+
+def test_recipes_lists_every_preset_and_policy(run: Run) -> None:
+    shown = " ".join(run("recipes").stdout.split())
+    for name, preset in PRESETS.items():
+        assert f"{name} {preset.about}" in shown
+    for policies in POLICIES.values():
+        for name, policy in policies.items():
+            assert f"{name} {sentence(policy)}" in shown
+            assert signature(policy) in shown
+
+
+def test_one_recipe_in_full(run: Run) -> None:
+    shown = run("recipes", "prophet").stdout
+    assert "stop.tau.high" in shown
+    assert "stop prophet (tau=staged, " in shown
+    assert "schedule staged (high=7.5" in run("recipes", "staged").stdout
+
+
+def test_sentences_are_sentences() -> None:
+    for policies in POLICIES.values():
+        for policy in policies.values():
+            assert len(sentence(policy)) > 20
+            assert "(" not in sentence(policy).split()[0]
+
+
+def test_vocab(run: Run, checkpoint: Path) -> None:
+    assert "apples" in run("vocab", checkpoint).stdout
+    found = run("vocab", checkpoint, "--grep", "^b", "--all").stdout.split()
+    assert "boxes" in found
+    assert all(word.startswith("b") for word in found)
+    assert "not a regular expression" in run("vocab", checkpoint, "--grep", "(", code=2).stderr
+    assert "there is no folder 'nope'" in run("vocab", "nope", code=2).stderr
+
+
+def test_a_large_vocabulary_is_not_dumped(run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.cli.vocab.LARGE", 10)
+    result = run("vocab", checkpoint)
+    assert "use --grep" in result.stderr
+    assert len(result.stdout.split()) < 20
+
+
+def test_demo_without_weights(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_module, "MODEL", "no-such-model")
+    shown = run("demo").stdout
+    assert "\x1b" not in shown
+    assert shown.count("settled at step") == 3
+    assert "fewer steps" in shown
+    assert "under the hill" in shown
+
+
+def test_demo_with_a_model(run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_module, "MODEL", str(checkpoint))
+    shown = run("demo").stdout
+    assert "word  Tom has 3 boxes with 4 apples each." in shown
+    assert "prophet" in shown
+
+
+def test_the_toy_settles_on_what_it_would_have_said() -> None:
+    engine, options = (
+        toy_engine(),
+        {"max_new_tokens": 64, "suffix": "and so it is", "answer_length": 3, "answer_start": 40},
+    )
+    full = engine.generate("who lives by the sea", recipe="full", **options)
+    early = engine.generate("who lives by the sea", recipe="prophet", **options)
+    assert full.answer == early.answer
+    assert early.steps < full.steps
+
+
+def test_train_is_mounted_where_it_exists(run: Run) -> None:
+    shown = run("--help").stdout
+    exists = (Path(demo_module.__file__).parent / "train.py").exists()
+    assert ("train" in shown.split()) is exists
+
+
+def test_errors_of_a_real_process(checkpoint: Path) -> None:
+    done = program("generate", checkpoint, WORDS, "--recipe", "prohpet")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: unknown recipe 'prohpet'; did you mean 'prophet'?")
+    assert "Traceback" not in done.stderr
+
+
+def many(tmp_path: Path) -> Path:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": WORDS, "id": index}) + "\n" for index in range(2_000)))
+    return file
+
+
+def test_ctrl_c_keeps_what_is_finished_and_leaves_nothing_half_written(checkpoint: Path, tmp_path: Path) -> None:
+    names = ("prompts.jsonl", "out.jsonl", "out.jsonl.part", "run.npz")
+    prompts, out, part, trace = (tmp_path / name for name in names)
+    many(tmp_path)
+    words = ["generate", checkpoint, "--file", prompts, "--out", out, "--trace", trace]
+    process = subprocess.Popen([*PROGRAM, *map(str, words)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"finished results are kept in {part}" in stderr
+    assert "Traceback" not in stderr
+    assert [json.loads(line)["steps"] for line in part.read_text().splitlines()][:1] == [21]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl.part", "prompts.jsonl"]
+
+
+def test_a_closed_pipe_is_quiet(checkpoint: Path, tmp_path: Path) -> None:
+    words = ["generate", checkpoint, "--file", many(tmp_path), "--json"]
+    process = subprocess.Popen([*PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert json.loads(process.stdout.readline())["steps"] == 21
+    process.stdout.close()
+    assert process.wait(timeout=60) == 141
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+@pytest.mark.parametrize(("asked", "small", "set_to"), [(None, 50_000_000, [1]), (None, 10, []), (3, 10, [3])])
+def test_threads(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, asked: int | None, small: int, set_to: list[int]
+) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr("torch.set_num_threads", chosen.append)
+    monkeypatch.setattr("foretell.cli.model.SMALL", small)
+    open_engine(str(checkpoint), threads=asked)
+    assert chosen == set_to

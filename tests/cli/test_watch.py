@@ -1,0 +1,134 @@
+"""Watching: every state can be told from the others, with and without colour, and a log has no escape codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from foretell import Completion, Engine, Frame, load
+from foretell.cli.canvas import Canvas, Look, blank_between, joined, speller, stretch
+from foretell.cli.race import play
+from foretell.cli.race import run as race
+from foretell.cli.watch import View, gauge, watch
+from tests.cli.conftest import WORDS, Run
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: Path) -> Engine:
+    return load(checkpoint)
+
+
+def screen(**options: bool) -> Console:
+    return Console(file=StringIO(), force_terminal=True, width=100, height=40, record=True, **options)  # type: ignore[arg-type]
+
+
+def canvases(engine: Engine, recipe: str = "prophet") -> Iterator[Canvas]:
+    canvas = Canvas(speller(engine.codec))
+    for frame in engine.stream(WORDS, recipe=recipe):
+        canvas.update(frame)
+        yield canvas
+
+
+def test_a_log_without_a_terminal(run: Run, checkpoint: Path) -> None:
+    output = run("generate", checkpoint, WORDS, "-r", "prophet", "--watch").stdout
+    assert "\x1b" not in output
+    assert "step   1/24  p 0.00  gap " in output
+    assert "⟦" in output
+    assert "settled at step 18 of 24: 6 steps saved" in output
+    assert output.count("step ") < 16
+
+
+def test_every_look_is_seen(engine: Engine) -> None:
+    seen = {canvas.look(at) for canvas in canvases(engine) for at in range(24)}
+    assert seen == set(Look)
+
+
+def test_looks_differ_without_colour() -> None:
+    attributes = set()
+    for look in Look:
+        words = {word for word in look.value.split() if word in ("bold", "dim", "italic", "reverse", "underline")}
+        attributes.add((look is Look.MASK, frozenset(words)))  # a mask has a glyph of its own
+    assert len(attributes) == len(Look)
+
+
+def test_the_canvas_keeps_the_layout_of_the_text(engine: Engine) -> None:
+    *_, last = canvases(engine)
+    assert last.frame is not None
+    assert last.frame.completion is not None
+    bare = last.text().plain.replace("⟦", "").replace("⟧", "").replace("·", "")
+    assert "".join(bare.split()) == "".join(last.frame.completion.text.split())
+    assert "The answer is ⟦" in last.text().plain
+
+
+def test_the_last_frame_is_always_shown(engine: Engine) -> None:
+    console = screen()
+    done = watch(engine.stream(WORDS, recipe="prophet"), speller(engine.codec), console, "prophet")
+    shown = console.export_text()
+    assert isinstance(done, Completion)
+    assert "settled at step 18 of 24: 6 steps saved" in shown
+    assert "filled  24/24" in shown
+
+
+def test_a_delay_is_not_decoding_time(engine: Engine) -> None:
+    slow = watch(engine.stream(WORDS, recipe="full", steps=5), speller(engine.codec), screen(), delay=0.1)
+    assert 0 < slow.seconds < 0.4
+
+
+def test_view_draws_the_gauge_and_the_counter(engine: Engine) -> None:
+    canvas = next(canvases(engine))
+    console = screen()
+    console.print(View(canvas, "prophet"))
+    shown = console.export_text()
+    assert "step   1/24  p 0.00" in shown
+    assert "< tau 7.50" in shown
+    assert "░" in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "bar", "says"),
+    [(2.0, 8.0, "< tau 8.00"), (9.0, 8.0, "≥ tau 8.00"), (float("inf"), 8.0, "∞"), (float("-inf"), 8.0, "-")],
+)
+def test_gauge(value: float, bar: float, says: str) -> None:
+    plain = gauge(value, bar, 10.0).plain
+    assert says in plain
+    assert plain.count("┃") == 1
+
+
+def test_gauge_grows_with_the_gap() -> None:
+    lengths = [gauge(value, 9.0, 10.0).plain.count("█") for value in (0.0, 2.0, 5.0, 8.0)]
+    assert lengths == sorted(set(lengths))
+
+
+def test_words_are_joined_as_text() -> None:
+    assert joined(["The", "answer", "is", "1", "2", "."]) == "The answer is 12."
+    assert joined([" The", " answer", " is", " 1", "2"]) == " The answer is 12"
+    assert joined(["play", "##ing", "it"]) == "playing it"
+    assert blank_between("", "a", wordy=True) == ""
+
+
+def test_only_one_stretch_is_bracketed() -> None:
+    assert stretch((False, True, True, False)) == (1, 2)
+    assert stretch((True, False, True)) == stretch((True, True)) == stretch((False, False)) == (-1, -1)
+
+
+def test_a_race_is_played_to_its_end(engine: Engine) -> None:
+    run = race(engine, "word", WORDS, "prophet", {"layout": "word"})
+    live, log = screen(), Console(file=StringIO(), width=100, record=True)
+    play(run, live, seconds=0.2)
+    play(run, log, seconds=0.2)
+    for console in (live, log):
+        shown = console.export_text()
+        assert "settled at step 18 of 24: 6 steps saved" in shown
+        assert "complete after 21 steps of 24" in shown
+    assert run.full.times == tuple(sorted(run.full.times))
+
+
+def test_drawing_skips_frames_but_not_the_end(engine: Engine) -> None:
+    frames: list[Frame] = list(engine.stream(WORDS, recipe="prophet"))
+    console = screen()
+    watch(iter(frames), speller(engine.codec), console)
+    assert console.export_text().count("filled ") < len(frames)
