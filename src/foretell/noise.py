@@ -16,26 +16,26 @@ def uniform(state: DecodeState, row: Tensor, position: Tensor, stream: int) -> T
 
     `stream` keeps apart the draws that different policies make at the same place.
     """
-    return _to_unit(_key(state, row, position, stream))
+    return unit(_key(state, row, position, stream))
 
 
 def uniforms(state: DecodeState, row: Tensor, position: Tensor, stream: int, count: int) -> Tensor:
     """`count` draws [n, count] at each place, e.g. one for every word of the vocabulary."""
     lanes = torch.arange(count, device=row.device)
-    return _to_unit(_hash(_key(state, row, position, stream)[:, None] + lanes * _GOLDEN))
+    return unit(scrambled(_key(state, row, position, stream)[:, None] + lanes * _GOLDEN))
 
 
 def _key(state: DecodeState, row: Tensor, position: Tensor, stream: int) -> Tensor:
-    key = _hash(state.seed[row] * _GOLDEN + stream)
-    key = _hash(key + state.step[row] * _GOLDEN)
-    return _hash(key + position * _GOLDEN)
+    key = scrambled(state.seed[row] * _GOLDEN + stream)
+    key = scrambled(key + state.step[row] * _GOLDEN)
+    return scrambled(key + position * _GOLDEN)
 
 
-def _hash(x: Tensor) -> Tensor:
-    """SplitMix64's finaliser; integer overflow wraps, which is what it wants."""
-    x = (x ^ _shift(x, 30)) * _MIX[0]
-    x = (x ^ _shift(x, 27)) * _MIX[1]
-    return x ^ _shift(x, 31)
+def scrambled(code: Tensor) -> Tensor:
+    """SplitMix64's finaliser on int64 codes; overflow wraps, which is what it wants, the same on every device."""
+    code = (code ^ _shift(code, 30)) * _MIX[0]
+    code = (code ^ _shift(code, 27)) * _MIX[1]
+    return code ^ _shift(code, 31)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -43,5 +43,6 @@ def _shift(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _to_unit(x: Tensor) -> Tensor:
-    return (_shift(x, 11).double() + 0.5) * 2.0**-53
+def unit(code: Tensor) -> Tensor:
+    """Float64 in (0, 1) from the upper bits of scrambled codes."""
+    return (_shift(code, 11).double() + 0.5) * 2.0**-53

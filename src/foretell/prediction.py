@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from foretell.protocols import Readout, Sample
+from foretell.reductions import best_two, entropy, log_sum_exp
 from foretell.state import DecodeState
-
-CHUNK = 1 << 20  # logits looked at together: bounds the float32 copies, and stays near the cores' caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +32,19 @@ class Reading:
 
     @cached_property
     def best(self) -> tuple[Tensor, Tensor]:
-        """The two highest logits of each position, in float32. [n] each"""
-        first, second = self._each(_best_two)
-        return first, second
+        """The two highest logits of each position. [n] each"""
+        first, second = best_two(self.logits)
+        return self._precise(first), self._precise(second)
 
     @cached_property
     def normaliser(self) -> Tensor:
-        """log sum exp of the logits: one pass, and no matrix of probabilities. [n]"""
-        (total,) = self._each(lambda logits: (logits.logsumexp(dim=-1),))
-        return total
+        """log sum exp of the logits: no matrix of probabilities. [n]"""
+        return log_sum_exp(self.logits)
 
     @cached_property
     def confidence(self) -> Tensor:
         chosen = self.logits.gather(-1, self.tokens[:, None]).squeeze(-1)
-        return (chosen.to(self.normaliser.dtype) - self.normaliser).exp()
+        return (self._precise(chosen) - self.normaliser).exp()
 
     @cached_property
     def gap(self) -> Tensor:
@@ -58,15 +56,10 @@ class Reading:
 
     @cached_property
     def entropy(self) -> Tensor:
-        (entropy,) = self._each(_entropy)
-        return entropy
+        return entropy(self.logits)
 
-    def _each(self, statistic: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """`statistic` of the logits in full precision, a few rows at a time."""
-        rows = max(1, CHUNK // self.logits.shape[-1])
-        precise = torch.promote_types(self.logits.dtype, torch.float32)
-        pieces = [statistic(chunk.to(precise)) for chunk in torch.split(self.logits, rows)]
-        return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
+    def _precise(self, values: Tensor) -> Tensor:
+        return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 class Prediction:
@@ -120,6 +113,7 @@ class Prediction:
         """Shannon entropy in nats. [B, N]"""
         return self._spread(lambda reading: reading.entropy, torch.inf)
 
+    @torch.inference_mode()  # observers read after the step, and the logits are inference tensors
     def _spread(self, statistic: Callable[[Reading], Tensor], fill: float) -> Tensor:
         values = [statistic(reading) for reading in self._readings]
         dtype = values[0].dtype if values else torch.float32
@@ -127,13 +121,3 @@ class Prediction:
         for reading, value in zip(self._readings, values, strict=True):
             full[reading.row, reading.position] = value
         return full
-
-
-def _best_two(logits: Tensor) -> tuple[Tensor, Tensor]:
-    best, second = logits.topk(2, dim=-1).values.unbind(-1)
-    return best, second
-
-
-def _entropy(logits: Tensor) -> tuple[Tensor]:
-    logp = logits.log_softmax(dim=-1)
-    return (-(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(dim=-1),)  # 0 * -inf would be nan

@@ -121,6 +121,11 @@ def test_bad_options_are_named(
         engine.generate(PROMPT, **options)
 
 
+def test_masks_in_a_prompt_are_refused(engine: foretell.Engine) -> None:
+    with pytest.raises(RequestError, match="the prompt holds the mask token"):
+        engine.generate("Tom has <|mdm_mask|> apples.", **SMALL)
+
+
 def test_unknown_words_are_named(engine: foretell.Engine) -> None:
     with pytest.raises(VocabularyError, match="Zanzibar"):
         engine.generate("Tom has 3 Zanzibar.", **SMALL)

@@ -169,6 +169,8 @@ class Engine:
             ids = self.codec.encode(prompt, special=True)
         else:
             ids = self.codec.chat(prompt)
+        if self.model.mask_id in ids:
+            raise RequestError("the prompt holds the mask token; only positions of the window can be filled")
         return Request(tuple(ids), asked.layout, asked.recipe, asked.seed)
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import ModelError, RequestError
+from foretell.noise import scrambled, unit
 from foretell.protocols import Inputs
 from foretell.state import KVStore
 
@@ -39,20 +40,20 @@ class Toy:
         computed = torch.zeros_like(inputs.keys).scatter(1, inputs.columns, True)
         seen = inputs.keys & computed  # [b, L]
         filled = seen & (inputs.canvas != self.mask_id)
-        marks = _mix(_mix(inputs.places + self.seed * 1_000_003) + inputs.canvas)  # [b, L]
+        marks = scrambled(scrambled(inputs.places + self.seed * 1_000_003) + inputs.canvas)  # [b, L]
         # Integers add up to the same in any order and with any padding between them; floats would not.
         scene = (marks * filled).sum(dim=1, keepdim=True)  # [b, 1]
         share = filled.sum(dim=1, keepdim=True) / seen.sum(dim=1, keepdim=True).clamp(min=1)
         column = inputs.columns.gather(1, inputs.asked)  # [b, w]
         place = inputs.places.gather(1, column)
         before = torch.where(place > 0, column - 1, column)
-        spot = _mix(place + self.seed * 7_368_787 + 1)  # [b, w]
+        spot = scrambled(place + self.seed * 7_368_787 + 1)  # [b, w]
         leaning = (spot & 3 == 0) & (place > 0)  # one place in four listens to its neighbour
-        drag = _unit(_mix(spot + 1))  # from quick places to slow ones
+        drag = _unit(scrambled(spot + 1))  # from quick places to slow ones
         neighbour = (marks * filled).gather(1, before) * leaning
         return Signal(
-            scene=_mix(scene + spot),
-            favoured=self._token(_mix(spot + neighbour)),
+            scene=scrambled(scene + spot),
+            favoured=self._token(scrambled(spot + neighbour)),
             # Products only: a vectorised power rounds by where in the batch a row stands.
             lead=_DOUBT + (_TRUST - _DOUBT) * share * (1 - drag * (1 - share)),
             vocab=self.vocab,
@@ -77,22 +78,11 @@ class Signal:
 
     def __call__(self, row: Tensor, at: Tensor) -> Tensor:
         tokens = torch.arange(self.vocab, device=row.device)
-        logits = _NOISE * _unit(_mix(self.scene[row, at][:, None] + tokens * 2_654_435_761))  # [n, V]
+        logits = _NOISE * _unit(scrambled(self.scene[row, at][:, None] + tokens * 2_654_435_761))  # [n, V]
         favoured, lead = self.favoured[row, at][:, None], self.lead[row, at][:, None]
         return logits.scatter_add(1, favoured, lead)
 
 
-def _mix(code: Tensor) -> Tensor:
-    """Scramble int64 codes; products wrap around, the same way on every device."""
-    code = (code ^ _shifted(code, 30)) * -4_658_895_280_553_007_687
-    code = (code ^ _shifted(code, 27)) * -7_723_592_293_110_705_685
-    return code ^ _shifted(code, 31)
-
-
-def _shifted(code: Tensor, bits: int) -> Tensor:
-    return (code >> bits) & ((1 << (64 - bits)) - 1)  # a right shift that fills with zeros
-
-
 def _unit(code: Tensor) -> Tensor:
-    """Floats in [0, 1) from the upper bits of int64 codes, exactly representable."""
-    return _shifted(code, 40).float() / (1 << 24)
+    """Float32 in (0, 1]; one rounding of an exact value, so the same wherever a row stands."""
+    return unit(code).float()

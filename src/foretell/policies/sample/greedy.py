@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from foretell.reductions import argmax
 from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
     def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:  # noqa: ARG002
-        return logits.argmax(dim=-1)
+        return argmax(logits)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from foretell.errors import within
 from foretell.noise import uniforms
+from foretell.reductions import CHUNK, argmax
 from foretell.state import DecodeState
 
 _STREAM = 1
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class Gumbel:
         within("gumbel's temperature", self.temperature, 0.0)
 
     def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
-        rows = max(1, _CHUNK // logits.shape[-1])
+        rows = max(1, CHUNK // logits.shape[-1])
         pieces = zip(*(torch.split(part, rows) for part in (logits, row, position)), strict=True)
         return torch.cat([self._draw(piece, state, at_row, at) for piece, at_row, at in pieces])
 
     def _draw(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
         noise = uniforms(state, row, position, _STREAM, logits.shape[-1])
-        return (logits.double() - self.temperature * (-noise.log()).log()).argmax(dim=-1)
+        return argmax(logits.double() - self.temperature * (-noise.log()).log())

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from foretell.errors import within
 from foretell.noise import uniform
+from foretell.reductions import argmax
 from foretell.state import DecodeState
 
 _STREAM = 2
@@ -32,7 +33,7 @@ class Nucleus:
 
     def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:
-            return logits.argmax(dim=-1)
+            return argmax(logits)
         scaled, order = (logits.float() / self.temperature).sort(dim=-1, descending=True, stable=True)
         probs = scaled.softmax(dim=-1)
         kept = probs.cumsum(dim=-1) - probs < self.top_p

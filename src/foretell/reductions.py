@@ -1,0 +1,62 @@
+"""Reductions over the vocabulary, in as few passes over the logits as they take.
+
+All of them see [n, V] in float32 (or better), a few rows at a time, so that no second copy of the logits is made.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CHUNK = 1 << 19  # logits looked at together: about what a core's cache holds in float32
+_GROUP = 64
+
+
+def argmax(logits: Tensor) -> Tensor:
+    """The best token of each position, the first of equals. [n]
+
+    The maximum of every group of neighbours comes first: maxima alone are several times faster than maxima with
+    their indices, and what is left to search is short.
+    """
+    if logits.shape[-1] % _GROUP:
+        return logits.argmax(dim=-1)
+    groups = logits.view(len(logits), -1, _GROUP)  # [n, V / 64, 64]
+    best = groups.amax(dim=-1).argmax(dim=-1, keepdim=True)  # [n, 1]
+    within = groups.gather(1, best[..., None].expand(-1, 1, _GROUP)).squeeze(1).argmax(dim=-1)
+    return best.squeeze(1) * _GROUP + within
+
+
+def best_two(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The two highest logits of each position, of one that is tied twice the same. [n] each
+
+    Hides the winner for a moment, in place, and looks for the maximum again.
+    """
+    winner = argmax(logits)[:, None]
+    first = logits.gather(-1, winner)
+    logits.scatter_(-1, winner, -torch.inf)
+    second = logits.amax(dim=-1)
+    logits.scatter_(-1, winner, first)
+    return first.squeeze(-1), second
+
+
+def log_sum_exp(logits: Tensor) -> Tensor:
+    """The normaliser of the softmax. [n]"""
+    return torch.cat([part.logsumexp(dim=-1) for part in _precise(logits)])
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Shannon entropy in nats. [n]"""
+    return torch.cat([_entropy(part) for part in _precise(logits)])
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    below = logits - logits.amax(dim=-1, keepdim=True)
+    weight = below.exp()
+    total = weight.sum(dim=-1)
+    # A banned token has weight 0 at -inf, and their product would be nan.
+    return total.log() - (weight * below.clamp_(min=torch.finfo(below.dtype).min)).sum(dim=-1) / total
+
+
+def _precise(logits: Tensor) -> list[Tensor]:
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    return [part.to(dtype) for part in torch.split(logits, max(1, CHUNK // logits.shape[-1]))]

@@ -1,0 +1,93 @@
+"""Recipes as text: what can be written, and how a mistake is answered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+import foretell
+from foretell.errors import RecipeError
+from foretell.policies import POLICIES
+from foretell.policies.score.deferred import Deferred
+from foretell.policies.score.entropy import Entropy
+from foretell.policies.stop.combined import All
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.schedules import Linear, Staged
+from foretell.policies.stop.stable import Stable
+from foretell.presets import PRESETS
+from foretell.recipe import Recipe
+from foretell.spec import signature
+
+PROPHET = PRESETS["prophet"].recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "recipe"),
+    [
+        ("full", Recipe()),
+        ("prophet", replace(Recipe(), stop=Prophet())),
+        ("prophet steps=128", replace(PROPHET, steps=128)),
+        ("prophet steps=none", PROPHET),
+        ("prophet stop.tau.high=8", replace(PROPHET, stop=Prophet(Staged(high=8.0)))),
+        ("prophet stop.tau=linear(8, 3.5)", replace(PROPHET, stop=Prophet(Linear(8.0, 3.5)))),
+        ("prophet stop.tau=linear(start=inf)", replace(PROPHET, stop=Prophet(Linear(start=math.inf)))),
+        ("prophet stop.reduce=min stop.over='masked'", replace(PROPHET, stop=Prophet(reduce="min", over="masked"))),
+        ("full stop_at_eos=true guidance=1", Recipe(stop_at_eos=True, guidance=1.0)),
+        ("full score=deferred(entropy)", Recipe(score=Deferred(Entropy()))),
+        (
+            "full stop=all(prophet(tau=staged(low=-1)), stable(2, inf))",
+            Recipe(stop=All((Prophet(Staged(low=-1.0)), Stable(2, math.inf)))),
+        ),
+    ],
+)
+def test_reads(text: str, recipe: Recipe) -> None:
+    assert foretell.recipe(text) == recipe
+    assert foretell.recipe(str(recipe)) == recipe
+    assert foretell.recipe(recipe) is recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "unknown recipe ''"),
+        ("propet", "did you mean 'prophet'"),
+        ("prophet stop.tau.hihg=8", "unknown parameter of staged 'hihg'; did you mean 'high'"),
+        ("prophet stps=3", "unknown parameter of recipe 'stps'; did you mean 'steps'"),
+        ("prophet steps.high=3", "steps has no parameters"),
+        ("prophet steps", "write path=value"),
+        ("prophet steps=2.5", "steps must be a whole number, got 2.5"),
+        ("prophet steps=true", "steps must be a whole number, got true"),
+        ("prophet steps=0", "steps must be at least 1, got 0"),
+        ("prophet guidance=high", "guidance must be a number, got high"),
+        ("prophet stop_at_eos=1", "stop_at_eos must be true or false, got 1"),
+        ("prophet stop=prophecy", "unknown stop 'prophecy'; did you mean 'prophet'"),
+        ("prophet stop=prophet(0,1,2,3,4,5,6,7)", "takes 6 parameters"),
+        ("prophet stop=prophet(taw=1)", "unknown parameter of prophet 'taw'; did you mean 'tau'"),
+        ("prophet stop=prophet(tau=3)", "must name a schedule, got 3"),
+        ("prophet stop.reduce=mode", "unknown stop.reduce 'mode'"),
+        ("prophet stop=__import__('os').system('true')", "must name a stop"),
+        ("prophet stop=prophet(", "cannot read stop"),
+        ("prophet stop=all(prophet)", "at least two"),
+    ],
+)
+def test_mistakes_are_named(text: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message.replace("(", r"\(")):
+        foretell.recipe(text)
+
+
+def test_presets_are_themselves_and_different() -> None:
+    texts = {name: str(preset.recipe) for name, preset in PRESETS.items()}
+    assert len(set(texts.values())) == len(texts)
+    assert {"full", "prophet", "prophet-linear", "sched", "dream", "random", "margin"} <= set(texts)
+    for name, preset in PRESETS.items():
+        assert foretell.recipe(name) == preset.recipe == foretell.recipe(texts[name])
+
+
+def test_every_policy_has_a_listing() -> None:
+    for kind, policies in POLICIES.items():
+        for name, cls in policies.items():
+            assert isinstance(signature(cls), str), (kind, name)
+    assert signature(Stable) == "steps=1, entropy=0.005"
+    assert signature(Prophet).startswith("tau=staged, reduce=mean")
