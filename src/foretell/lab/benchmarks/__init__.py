@@ -1,0 +1,1 @@
+"""The public benchmarks of the paper, one file each."""
