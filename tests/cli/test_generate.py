@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from foretell import load, load_traces
 from tests.cli.conftest import WORDS, Run
@@ -138,6 +140,7 @@ def test_a_bad_line_is_named_before_anything_is_decoded(
         (["--watch", "--json"], "use one of them"),
         (["--answer-length", "99"], "do not fit a window of 24"),
         (["--trace", "nowhere/a.npz"], "there is no folder nowhere"),
+        (["--trace", "."], "cannot write .: it is a folder"),
         (["--file", "a.jsonl"], "not both"),
     ],
 )
@@ -173,6 +176,7 @@ def test_out_and_trace(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     file.write_text("Tom has 4 balls.\nAnn has 3 pens.\n")
     result = run("generate", checkpoint, "--file", file, "--out", out, "--trace", trace, "-r", "prophet")
     assert result.stdout == ""
+    assert result.stderr.startswith("2 prompts · ")
     assert {row["id"] for row in rows(out.read_text())} == {1, 2}
     traces = load_traces(trace)
     steps = {row["id"]: row["steps"] for row in rows(out.read_text())}
@@ -185,3 +189,26 @@ def test_what_an_interrupted_run_left_is_not_overwritten(run: Run, checkpoint: P
     result = run("generate", checkpoint, WORDS, "--out", tmp_path / "out.jsonl", code=2)
     assert "holds what an interrupted run had finished" in result.stderr
     assert (tmp_path / "out.jsonl.part").read_text() == "precious\n"
+
+
+def test_a_file_that_cannot_be_written_is_an_error(
+    run: Run, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("foretell.engine.files.save_traces", full)
+    result = run("generate", checkpoint, WORDS, "--trace", tmp_path / "run.npz", "--json", code=1)
+    assert "error: [Errno 28] No space left on device" in result.stderr
+    assert len(rows(result.stdout)) == 1
+
+
+def test_a_bar_for_many_prompts_on_a_terminal(
+    run: Run, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Console(file=StringIO(), force_terminal=True, width=80, record=True)
+    monkeypatch.setattr("foretell.cli.console.err", lambda: screen)
+    (tmp_path / "prompts.txt").write_text("Tom has 4 balls.\nAnn has 3 pens.\n")
+    result = run("generate", checkpoint, "--file", tmp_path / "prompts.txt", "--json")
+    assert {row["id"] for row in rows(result.stdout)} == {1, 2}
+    assert "2/2" in screen.export_text()

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from foretell import load, load_traces, save_traces
+from foretell import Engine, load, load_traces, save_traces
 from foretell.cli.chart import BAR, chart
 from foretell.cli.heatmap import GLYPHS, MARGIN, Cell, bins, cells
 from foretell.cli.replay import replayed
 from foretell.cli.trace import prophet_in
+from foretell.engine.codec import Codec
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
@@ -123,3 +124,19 @@ def test_replay_outcomes_differ_by_rule(file: Path) -> None:
 def test_replay_refuses_unknown_rules(run: Run, file: Path) -> None:
     assert "did you mean 'prophet'?" in run("trace", "replay", file, "--stop", "prophte", code=2).stderr
     assert "did you mean 'whole'?" in run("trace", "replay", file, "--region", "whol", code=2).stderr
+
+
+def test_a_trace_without_an_answer_region(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    engine = Engine(load(checkpoint).model, Codec.load(checkpoint))  # without the layouts of its folder
+    _, done = next(engine.complete([WORDS], recipe="sched", max_new_tokens=16, trace=True))
+    _, whole = next(engine.complete([WORDS], recipe="full", max_new_tokens=16, trace=True))
+    assert done.trace is not None
+    assert whole.trace is not None
+    path = tmp_path / "run.npz"
+    save_traces(path, [done.trace, whole.trace])
+    shown = run("trace", "show", path).stdout
+    assert "The text was first drafted as it ended at step" in shown
+    assert "▼" not in shown
+    replay = run("trace", "replay", path, "--stop", "prophet(tau=staged(high=0.0))")
+    assert "no answer region was recorded" in replay.stderr
+    assert "step 1" in replay.stdout

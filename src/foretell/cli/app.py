@@ -15,7 +15,7 @@ from foretell.cli import demo, generate, recipes, trace, vocab
 from foretell.cli.console import problem
 from foretell.errors import ForetellError
 
-USAGE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+FAILED, USAGE, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 TRAIN = "foretell.cli.train"
 
 
@@ -35,6 +35,9 @@ class Program(TyperGroup):
             # The reader has left, as `head` does; the exit must not try to flush what it will never read.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(PIPE_CLOSED) from None
+        except OSError as error:  # a full disk, a file that may not be written
+            problem(f"error: {error}")
+            raise typer.Exit(FAILED) from None
 
 
 app = typer.Typer(

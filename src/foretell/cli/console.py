@@ -19,12 +19,16 @@ def err() -> Console:
     return Console(stderr=True, highlight=False, emoji=False)
 
 
-def problem(line: str, style: str = "bold red") -> None:
+def say(line: str, style: str) -> None:
     """One line on stderr, whatever the width of the terminal."""
     err().print(Text(line, style=style), soft_wrap=True)
+
+
+def problem(line: str, style: str = "bold red") -> None:
+    say(line, style)
 
 
 def note(lines: Iterable[str]) -> None:
     """Remarks that are no errors; each is made once."""
     for line in dict.fromkeys(lines):
-        err().print(Text(f"note: {line}", style="yellow"), soft_wrap=True)
+        say(f"note: {line}", style="yellow")

@@ -101,7 +101,8 @@ def _table(console: Console, races: list[Race]) -> None:
     for race in races:
         full, early = race.full.done, race.early.done
         steps = (f"{full.steps} steps", f"{early.steps} steps", f"{full.steps / early.steps:.2f}x")
-        times = (f"{full.seconds:.3f} s", f"{early.seconds:.3f} s", f"{full.seconds / early.seconds:.2f}x")
+        slow, fast = race.full.seconds, race.early.seconds
+        times = (f"{slow:.3f} s", f"{fast:.3f} s", f"{slow / fast:.2f}x")
         same = full.answer == early.answer if full.answer is not None else full.text == early.text
         table.add_row(Text(race.title, style="bold"), *steps, *times, "yes" if same else "no")
     console.print(table)
@@ -121,6 +122,7 @@ def _farewell(console: Console, bundled: bool) -> None:
         "All recipes:  foretell recipes",
     ]
     if docs.is_dir():
-        lines.append("Docs:         docs/, with pictures and measured results in docs/results/")
+        pictures = ", with pictures and measured results in docs/results/" if (docs / "results").is_dir() else ""
+        lines.append(f"Docs:         docs/{pictures}")
     for line in lines:
         console.print(Text(line, style="dim"), soft_wrap=True)

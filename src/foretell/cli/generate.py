@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -91,6 +92,8 @@ class Wish:
         for path in (self.trace, self.out):
             if path is not None and not path.absolute().parent.is_dir():
                 raise RequestError(f"cannot write {path}: there is no folder {path.parent}")
+            if path is not None and path.is_dir():
+                raise RequestError(f"cannot write {path}: it is a folder")
 
 
 def run(
@@ -113,11 +116,13 @@ def run(
 
 def deliver(wish: Wish, engine: Engine, asked: list[Asked]) -> None:
     """Decode, and hand every completion to whoever wants it as soon as it is there."""
-    from foretell.cli.results import Ledger, Printer, line_of  # noqa: PLC0415
+    from foretell.cli.console import say  # noqa: PLC0415
+    from foretell.cli.results import Ledger, Printer, line_of, totals  # noqa: PLC0415
     from foretell.engine.files import save_traces  # noqa: PLC0415
 
     printer = Printer([one.id for one in asked], wish.as_json)
-    traces = {}
+    finished: dict[int, Completion] = {}
+    started = time.perf_counter()
     with ExitStack() as stack:
         ledger = stack.enter_context(Ledger(wish.out)) if wish.out else None
         for index, done in _completions(wish, engine, asked, stack):
@@ -125,10 +130,11 @@ def deliver(wish: Wish, engine: Engine, asked: list[Asked]) -> None:
                 ledger.add(line_of(asked[index].id, done))
             if ledger is None or wish.as_json:
                 printer.add(index, done)
-            if done.trace is not None:
-                traces[index] = done.trace
+            finished[index] = done
         if wish.trace is not None:
-            save_traces(wish.trace, [traces[index] for index in sorted(traces)])
+            save_traces(wish.trace, [one.trace for _, one in sorted(finished.items()) if one.trace is not None])
+    if len(asked) > 1:
+        say(totals(list(finished.values()), time.perf_counter() - started), style="dim")
 
 
 def _completions(wish: Wish, engine: Engine, asked: list[Asked], stack: ExitStack) -> Iterator[tuple[int, Completion]]:

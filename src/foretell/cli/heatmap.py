@@ -68,7 +68,9 @@ def stretched(columns: int, width: int) -> int:
 def heatmap(trace: Trace, width: int, height: int) -> Text:
     codes, budget = cells(trace), trace.request.budget
     across, down = bins(codes.shape[1], width - MARGIN), bins(codes.shape[0], height)
-    answer = [bool(trace.answer()[0][a:b].any()) for a, b in pairwise(across)]
+    region = trace.answer()[0]
+    # A region that is the whole window says nothing about where the answer is.
+    answer = [bool(region[a:b].any()) and not bool(region.all()) for a, b in pairwise(across)]
     wide = stretched(len(answer), width)
     text = _header(answer, wide)
     for top, bottom in pairwise(down):
@@ -85,7 +87,7 @@ def heatmap(trace: Trace, width: int, height: int) -> Text:
 def _header(answer: list[bool], wide: int) -> Text:
     """The names of the margin's columns, and a mark above the answer."""
     text = Text("step     p  ", style="dim")
-    for inside in answer if any(answer) and not all(answer) else ():
+    for inside in answer:
         text.append(("▼" if inside else " ") * wide, style=f"bold {ANSWER}")
     return text.append("\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,20 @@ def summary(done: Completion) -> str:
             f"{done.tokens_per_forward:.2f} tokens per forward",
             f"{done.seconds:.2f} s",
             f"{FINISHES[done.finish]} ({done.finish})",
+        )
+    )
+
+
+def totals(done: Sequence[Completion], seconds: float) -> str:
+    """What many completions took, on one line."""
+    steps, budget = sum(one.steps for one in done), sum(one.budget for one in done)
+    settled = sum(one.finish == "settled" for one in done)
+    return " · ".join(
+        (
+            f"{len(done)} prompts",
+            f"{steps / len(done):.1f} of {budget / len(done):.0f} steps on average ({budget / steps:.2f}x fewer)",
+            f"{settled} settled early",
+            f"{seconds:.2f} s",
         )
     )
 
