@@ -1,0 +1,1 @@
+"""Pictures of decoding, with matplotlib (the extra `plots`)."""
