@@ -8,15 +8,14 @@ happened.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -28,11 +27,13 @@ from torch.optim import AdamW
 
 from foretell.lab.accuracy import accuracy
 from foretell.lab.batches import Batch, Encoder, assemble, encode
+from foretell.lab.log import LOG, Log
 from foretell.lab.recipe import TrainRecipe
 from foretell.lab.tasks import draw
+from foretell.lab.together import barrier, mean_over_processes
 from foretell.models.family import Settings
 from foretell.models.llada import configure, save_llada
-from foretell.models.transformer import Transformer
+from foretell.models.transformer import Attention, Transformer
 
 LATEST = "latest.json"
 GROUP = 16  # steps whose batches are drawn together, so that rows of like length share a batch
@@ -74,18 +75,28 @@ def pace(step: int, recipe: TrainRecipe) -> float:
     return min(1.0, (step + 1) / recipe.warmup, down)
 
 
+@torch.no_grad()
 def initialise(model: Transformer, seed: int) -> None:
-    """Residual branches and the head start at zero, so that depth is grown into."""
+    """Start as a copier: attention hands on what it looks at, and the head reads embeddings.
+
+    All that a fresh network must find is where to look, so it learns to quote its prompt in hundreds of steps instead
+    of thousands. The other residual branches start at zero.
+    """
     torch.manual_seed(seed)
     for name, weight in model.named_parameters():
         if weight.ndim == 1:
             nn.init.ones_(weight)
-        elif name.endswith(("attn.out.weight", "down.weight", "head.weight")):
+        elif name.endswith("down.weight"):
             nn.init.zeros_(weight)
-        elif name == "embed.weight":
-            nn.init.normal_(weight, std=0.3)
         else:
-            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+            nn.init.normal_(weight, std=0.3 if name == "embed.weight" else weight.shape[1] ** -0.5)
+    model.head.weight.copy_(0.5 * model.embed.weight)
+    for block in model.blocks:
+        attention = cast("Attention", block.attn)
+        values = nn.init.orthogonal_(attention.v.weight)  # [kv_heads * D, dim]
+        heads = values.view(-1, attention.head_dim, values.shape[1])
+        shared = attention.out.weight.shape[1] // len(values)  # query heads of one value head
+        attention.out.weight.copy_(0.5 * heads.repeat_interleave(shared, 0).flatten(0, 1).T)
 
 
 @dataclass(slots=True)
@@ -166,54 +177,8 @@ class Run:
         self.optimiser.load_state_dict(state["optimiser"])
 
 
-class Log:
-    """Losses and accuracies as lines of JSON, and one line of progress; only the first process writes."""
-
-    def __init__(self, recipe: TrainRecipe, rank: int, start: int) -> None:
-        self.path = recipe.out / "log.jsonl"
-        self.recipe, self.active = recipe, rank == 0
-        self.start, self.since, self.begun = start, time.monotonic(), time.monotonic()
-        self.losses: dict[str, list[float]] = {name: [] for name in recipe.mix}
-        if self.active:
-            recipe.out.mkdir(parents=True, exist_ok=True)
-            kept = [x for x in self.lines() if x["step"] <= start]  # what came after the checkpoint is done again
-            self.path.write_text("".join(json.dumps(line) + "\n" for line in kept))
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.is_file() else []
-
-    def add(self, name: str, loss: float) -> None:
-        self.losses[name].append(loss)
-
-    def flush(self, step: int) -> None:
-        """Mean loss of each task over all processes since the last flush."""
-        sums = torch.tensor([[sum(each), len(each)] for each in self.losses.values()], dtype=torch.float64)
-        total, count = mean_over_processes(sums).T.tolist()
-        means = {name: t / c for name, t, c in zip(self.losses, total, count, strict=True) if c}
-        self.losses = {name: [] for name in self.losses}
-        seconds = (time.monotonic() - self.begun) / (step - self.start)
-        self.write({"step": step, "loss": means})
-        if self.active:
-            shown = "  ".join(f"{name} {loss:.3f}" for name, loss in means.items())
-            left = timedelta(seconds=round(seconds * (self.recipe.steps - step)))
-            print(f"step {step}/{self.recipe.steps}  {shown}  {seconds:.2f} s/step  {left} left", flush=True)
-
-    def tested(self, step: int, right: dict[str, float]) -> None:
-        self.write({"step": step, "accuracy": right})
-        if self.active:
-            print(
-                f"step {step}  held out: " + "  ".join(f"{name} {share:.1%}" for name, share in right.items()),
-                flush=True,
-            )
-
-    def write(self, line: dict[str, Any]) -> None:
-        if self.active:
-            with self.path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-
-
-def work(rank: int, recipe: TrainRecipe, meeting: str) -> None:
-    """One process from start to end."""
+def work(rank: int, recipe: TrainRecipe, meeting: str, parent: int) -> None:
+    """One process from start to end; it does not outlive the one that started it."""
     torch.set_num_threads(1)
     if recipe.processes > 1:
         distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=recipe.processes)
@@ -221,7 +186,7 @@ def work(rank: int, recipe: TrainRecipe, meeting: str) -> None:
     run = Run.start(recipe, rank)
     log = Log(recipe, rank, run.step)
     stream = batches(recipe, encoder, rank, run.step)
-    while run.step < recipe.steps:
+    while run.step < recipe.steps and (recipe.processes == 1 or os.getppid() == parent):
         name, batch = next(stream)
         log.add(name, run.advance(batch))
         if run.step % recipe.log_every == 0:
@@ -250,32 +215,27 @@ def train(recipe: TrainRecipe) -> None:
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/meeting"
         if recipe.processes == 1:
-            work(0, recipe, meeting)
+            work(0, recipe, meeting, os.getpid())
         else:
-            spawn(work, (recipe, meeting), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
+            spawn(work, (recipe, meeting, os.getpid()), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
 
 
-def export(recipe: TrainRecipe, folder: Path) -> None:
-    """Write the last checkpoint's averaged weights in half precision, with the config and the tokenizer files."""
+def write_model(recipe: TrainRecipe, folder: Path) -> None:
+    """The last checkpoint's averaged weights in half precision, with the config and the tokenizer's files."""
     run = Run.start(recipe, rank=0)
-    settings = Settings.read(recipe.model)
-    stated = {key: value for key, value in settings.values.items() if key not in ("dtype", "torch_dtype")}
+    stated = Settings.read(recipe.model).values
     save_llada(run.ema.half(), folder, **{**stated, "torch_dtype": "float16"})
     for path in recipe.model.glob("*token*.json"):
-        if not (folder / path.name).exists():
+        if path.parent != folder.resolve():
             shutil.copy(path, folder)
 
 
-def mean_over_processes(x: Tensor) -> Tensor:
-    if not distributed.is_initialized():
-        return x
-    distributed.all_reduce(x)
-    return x / distributed.get_world_size()
-
-
-def barrier() -> None:
-    if distributed.is_initialized():
-        distributed.barrier()
+def clear(recipe: TrainRecipe) -> None:
+    """Forget the checkpoints and the log of earlier runs."""
+    (recipe.out / LATEST).unlink(missing_ok=True)
+    (recipe.out / LOG).unlink(missing_ok=True)
+    for folder in recipe.out.glob("step-*"):
+        shutil.rmtree(folder)
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:

@@ -1,0 +1,17 @@
+"""What the processes of a training run do together; alone, a process does it by itself."""
+
+from __future__ import annotations
+
+from torch import Tensor, distributed
+
+
+def mean_over_processes(x: Tensor) -> Tensor:
+    if not distributed.is_initialized():
+        return x
+    distributed.all_reduce(x)
+    return x / distributed.get_world_size()
+
+
+def barrier() -> None:
+    if distributed.is_initialized():
+        distributed.barrier()
