@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from foretell.engine.engine import Completion, Engine, Frame
 
-TIMINGS = 3  # the best of so many is reported, for both alike
+TIMINGS = 5  # the best of so many is reported, for both alike
 LOG_STEPS = (0.1, 0.3, 0.6)  # of the budget: what a log shows on the way
 SIDE_BY_SIDE = 90  # columns from which two canvases fit next to each other
 
@@ -54,7 +54,11 @@ def run(engine: Engine, title: str, prompt: str, recipe: str, options: dict[str,
     """Decode both ways. Drawing comes later, so that the times are those of decoding."""
     for _ in engine.stream(prompt, recipe="full", **{**options, "steps": 2}):
         pass  # the first passes of a process are slower than all others
-    full, early = (_film(engine, prompt, name, options) for name in ("full", recipe))
+    names = ("full", recipe)
+    # In turns, so that whatever else the machine does in between is not held against one of them.
+    timings = [[_seconds(engine, prompt, name, options) for name in names] for _ in range(TIMINGS)]
+    seconds = [min(column) for column in zip(*timings, strict=True)]
+    full, early = (_film(engine, prompt, *pair, options) for pair in zip(names, seconds, strict=True))
     return Race(title, prompt, full, early, speller(engine.codec))
 
 
@@ -101,14 +105,17 @@ class Stage:
         yield legend()
 
 
-def _film(engine: Engine, prompt: str, recipe: str, options: dict[str, Any]) -> Film:
-    """The frames of one decoding, on the clock of one that nobody watched: looking at every position costs time."""
+def _seconds(engine: Engine, prompt: str, recipe: str, options: dict[str, Any]) -> float:
+    """The time of a decoding that nobody watches: to look at every position costs time."""
+    return next(engine.complete([prompt], recipe=recipe, **options))[1].seconds
+
+
+def _film(engine: Engine, prompt: str, recipe: str, seconds: float, options: dict[str, Any]) -> Film:
+    """The frames of one decoding, on the clock of one that took `seconds`."""
     frames, times, started = [], [], time.perf_counter()
     for frame in engine.stream(prompt, recipe=recipe, **options):
         frames.append(frame)
         times.append(time.perf_counter() - started)
-    unseen = (done for _ in range(TIMINGS) for _, done in engine.complete([prompt], recipe=recipe, **options))
-    seconds = min(done.seconds for done in unseen)
     return Film(recipe, tuple(frames), tuple(at * seconds / times[-1] for at in times), seconds)
 
 
