@@ -1,0 +1,98 @@
+"""The bundled model's own tasks as benchmarks: held-out problems without end, drawn by a seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from foretell.engine.engine import Completion
+from foretell.errors import RequestError
+from foretell.lab.benchmark import Example
+from foretell.lab.tasks import TASKS, Problem, Task, draw
+from foretell.policies.stop.schedules import Staged
+
+STANDARD = 1000  # problems unless a limit is given: there is no "all"
+PATIENCE = 20_000  # draws in a row without a new problem before the supply counts as used up
+SAID = re.compile(r"The answer is (\S+)\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """Implements `Benchmark`. `free` leaves the suffix out: the model decides where its answer stands."""
+
+    task: Task
+    free: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.task.name}-free" if self.free else self.task.name
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        task = self.task
+        window: dict[str, Any] = {"max_new_tokens": task.window, "block_length": task.block}
+        if task.suffix and self.free:
+            return window
+        if task.suffix:
+            return window | {"suffix": task.suffix, "answer_length": task.answer_length}
+        return window | {"answer_start": 0, "answer_length": task.answer_length}
+
+    @property
+    def thresholds(self) -> Staged:
+        return Staged()
+
+    def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
+        """`limit` problems (default: 1000) of distinct cores; a smaller limit gives the first of a larger one's."""
+        if source is not None:
+            raise RequestError(f"{self.name} draws its own problems and reads no file, but was given {source}")
+        count = STANDARD if limit is None else limit
+        return [self._example(problem) for problem in islice(distinct(self.task, np.random.default_rng(seed)), count)]
+
+    def _example(self, problem: Problem) -> Example:
+        key = blake2b(problem.core.encode(), digest_size=6).hexdigest()
+        gold = (problem.answer or problem.response).strip()
+        return Example(f"{self.task.name}-{key}", problem.prompt, gold, {"problem": problem})
+
+    def extract(self, completion: Completion) -> str | None:
+        """What stands behind the last "The answer is"; the whole text where the whole text is the answer."""
+        text = completion.text.strip()
+        if not self.task.suffix:
+            return text or None
+        said = SAID.search(text)
+        return said[1] if said else None
+
+    def grade(self, example: Example, answer: str | None) -> bool:
+        if answer is None:
+            return False
+        text = f"The answer is {answer}" if self.task.suffix else answer
+        return self.task.check(example.data["problem"], text)
+
+
+def distinct(task: Task, rng: Generator) -> Iterator[Problem]:
+    """Held-out problems, each core once; an error when no new one turns up for long."""
+    seen: set[str] = set()
+    missed = 0
+    while missed < PATIENCE:
+        (problem,) = draw(task, rng, 1, test=True)
+        if problem.core in seen:
+            missed += 1
+            continue
+        seen.add(problem.core)
+        missed = 0
+        yield problem
+    raise RequestError(f"{task.name} has no more than about {len(seen)} held-out problems; ask for fewer")
+
+
+BUNDLED: dict[str, Bundled] = {
+    one.name: one
+    for task in TASKS.values()
+    for one in (Bundled(task), *((Bundled(task, free=True),) if task.suffix else ()))
+}

@@ -1,0 +1,214 @@
+"""Evaluation: every example of a benchmark under every recipe, written down as it comes, resumable at any point."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from foretell.engine.engine import Engine, load
+from foretell.engine.files import save_traces
+from foretell.errors import RequestError, within
+from foretell.lab.benchmark import Benchmark, Example
+from foretell.lab.catalogue import benchmark_named
+from foretell.lab.decoding import Decoded, decode_all
+from foretell.lab.manifest import examples_hash, model_hash, settle, versions
+from foretell.lab.results import Record, alone, appending, part, read_records
+from foretell.lab.ways import Way
+
+SMALL = 50_000_000  # parameters up to which more threads than one cost more than they bring
+BATCHES = 8  # batches in a chunk, after which the next recipe has its turn
+
+Watch = Callable[[Record], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What to evaluate. Two equal ones give equal results, times aside."""
+
+    model: str  # a checkpoint folder, or a bundled model by its name
+    task: str
+    recipes: tuple[str, ...]  # the first one is what the others are compared with
+    out: Path
+    limit: int | None = None
+    seed: int = 0
+    batch_size: int = 8
+    source: Path | None = None  # where the benchmark's data are
+    trace: bool = False
+    workers: int = 1  # processes, of one thread each if there is more than one
+    threads: int | None = None  # of torch; by default one for a small model
+    device: str = "cpu"
+    dtype: str | None = None
+    allow_code_execution: bool = False
+
+    def __post_init__(self) -> None:
+        within("batch_size", self.batch_size, 1)
+        within("workers", self.workers, 1)
+        if self.limit is not None:
+            within("limit", self.limit, 1)
+        if not self.recipes:
+            raise RequestError("an evaluation needs at least one recipe")
+        if len(set(self.recipes)) < len(self.recipes):
+            raise RequestError(f"each recipe can be given once, got {', '.join(self.recipes)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """An evaluation made ready: its model, its examples, its ways to decode them."""
+
+    what: Evaluation
+    engine: Engine
+    benchmark: Benchmark
+    examples: Sequence[Example]
+    ways: tuple[Way, ...]
+
+    @classmethod
+    def prepare(cls, what: Evaluation) -> Bench:
+        """Everything that can be wrong is found here."""
+        benchmark = benchmark_named(what.task, what.allow_code_execution)
+        ways = tuple(Way.of(text, benchmark) for text in what.recipes)
+        examples = benchmark.examples(what.source, what.limit, what.seed)
+        if not examples:
+            raise RequestError(f"{what.task} has no examples")
+        if len({one.id for one in examples}) < len(examples):
+            raise RequestError(f"{what.task}: two examples have the same id")
+        loaded = load(what.model, what.device, what.dtype)
+        _use_threads(loaded, 1 if what.workers > 1 else what.threads)
+        # The benchmark lays its windows out; the layouts that the model describes do not apply.
+        bench = cls(what, Engine(loaded.model, loaded.codec), benchmark, examples, ways)
+        for way in ways:
+            bench.engine.request(examples[0].prompt, way.order(bench.engine, examples[0], what.seed))
+        return bench
+
+    @property
+    def total(self) -> int:
+        return len(self.examples) * len(self.ways)
+
+    def notes(self) -> list[str]:
+        """Remarks on how the recipes are going to be read."""
+        orders = (way.order(self.engine, self.examples[0], 0) for way in self.ways)
+        return list(dict.fromkeys(note for order in orders for note in order.notes))
+
+    def manifest(self) -> dict[str, Any]:
+        what, first = self.what, self.examples[0]
+        recipes = {
+            way.name: {"recipe": str(way.order(self.engine, first, 0).recipe), "options": dict(way.options)}
+            for way in self.ways
+        }
+        return {
+            "model": what.model,
+            "model_sha256": model_hash(self.engine.codec.folder),
+            "task": what.task,
+            "recipes": recipes,
+            "seed": what.seed,
+            "limit": what.limit,
+            "examples": len(self.examples),
+            "examples_sha256": examples_hash(self.examples),
+            "batch_size": what.batch_size,
+            "trace": what.trace,
+            "device": what.device,
+            "dtype": what.dtype,
+            "workers": what.workers,
+            "versions": versions(),
+        }
+
+
+def evaluate(what: Evaluation, watch: Watch | None = None) -> list[Record]:
+    """Run what is not there yet, and return everything; `watch` sees each new result."""
+    return run(Bench.prepare(what), watch)
+
+
+def run(bench: Bench, watch: Watch | None = None) -> list[Record]:
+    from foretell.lab.workers import share_out  # noqa: PLC0415  it imports this module
+
+    what, seen = bench.what, watch or (lambda _: None)
+    what.out.mkdir(parents=True, exist_ok=True)
+    with alone(what.out):
+        settle(what.out, bench.manifest())
+        if what.workers > 1:
+            share_out(what, seen)
+        else:
+            work(bench, 0, seen)
+    return read_records(what.out)
+
+
+def work(bench: Bench, worker: int, watch: Watch) -> None:
+    """Do a worker's share: every chunk whose turn it is, each under every recipe in turn.
+
+    Recipes take turns, so that a machine that gets slower or a run that is cut short treats them alike.
+    """
+    what = bench.what
+    done = {record.key for record in read_records(what.out)}
+    size = BATCHES * what.batch_size
+    with appending(part(what.out, worker)) as writer:
+        for chunk, start in enumerate(range(0, len(bench.examples), size)):
+            if chunk % what.workers != worker:
+                continue
+            for index, way in enumerate(bench.ways):
+                span = range(start, min(start + size, len(bench.examples)))
+                pending = [i for i in span if (way.name, bench.examples[i].id) not in done]
+                for records in _chunk(bench, index, pending):
+                    writer.add(records)
+                    for record in records:
+                        watch(record)
+
+
+def _chunk(bench: Bench, index: int, pending: Sequence[int]) -> Iterator[list[Record]]:
+    """The results of some examples under one recipe, one by one; with traces all together, once these are saved."""
+    if not pending:
+        return
+    what, way = bench.what, bench.ways[index]
+    examples = [bench.examples[i] for i in pending]
+    results = _results(bench, way, examples)
+    if not what.trace:
+        yield from ([record] for _, record, _ in results)
+        return
+    ordered = sorted(results, key=lambda result: result[0])
+    file = Path("traces") / f"{index:02d}-{pending[0]:06d}.npz"
+    (what.out / file.parent).mkdir(exist_ok=True)
+    save_traces(what.out / file, [done.completion.trace for _, _, done in ordered if done.completion.trace])
+    yield [replace(record, trace=str(file), trace_index=i) for i, (_, record, _) in enumerate(ordered)]
+
+
+def _results(bench: Bench, way: Way, examples: Sequence[Example]) -> Iterator[tuple[int, Record, Decoded]]:
+    asked = [(one.prompt, way.order(bench.engine, one, bench.what.seed)) for one in examples]
+    started = time.perf_counter()
+    for done in decode_all(bench.engine, asked, bench.what.batch_size, bench.what.trace):
+        wall = time.perf_counter() - started
+        yield done.place, _record(bench.benchmark, way, examples[done.place], done, wall), done
+        started = time.perf_counter()  # grading is not decoding
+
+
+def _record(benchmark: Benchmark, way: Way, example: Example, done: Decoded, wall: float) -> Record:
+    completion = done.completion
+    answer = benchmark.extract(completion)
+    return Record(
+        recipe=way.name,
+        id=example.id,
+        text=completion.text,
+        answer=answer,
+        gold=example.gold,
+        correct=bool(benchmark.grade(example, answer)),
+        steps=completion.steps,
+        budget=completion.budget,
+        forwards=completion.forwards,
+        tokens=completion.response_tokens,
+        exit=completion.steps - 1 if completion.finish == "settled" else None,
+        gap=done.gap,
+        finish=completion.finish,
+        seconds=round(completion.seconds, 6),
+        wall=round(wall, 6),
+    )
+
+
+def _use_threads(engine: Engine, threads: int | None) -> None:
+    model: Any = engine.model
+    while hasattr(model, "inner"):
+        model = model.inner
+    size = sum(weight.numel() for weight in model.parameters()) if isinstance(model, torch.nn.Module) else 0
+    if threads is not None or size <= SMALL:
+        torch.set_num_threads(threads or 1)

@@ -1,0 +1,87 @@
+"""What a folder of results is the result of: model, recipes, task, seed, versions; and whether that is still so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from foretell.engine.files import replacing
+from foretell.errors import RequestError
+from foretell.lab.benchmark import Example
+
+FILE = "manifest.json"
+PACKAGES = ("foretell", "numpy", "tokenizers", "torch")
+FREE = ("workers", "model")  # may differ between two runs of one folder: neither changes a result
+MODEL_FILES = ("config.json", "tokenizer*.json", "*.safetensors")
+
+
+def model_hash(folder: Path) -> str:
+    """sha256 over config, tokenizer and weights, in the order of their names."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def examples_hash(examples: Sequence[Example]) -> str:
+    """sha256 over what is asked, so that a data file that has changed is noticed."""
+    asked = ([one.id, one.prompt, one.gold, one.options] for one in examples)
+    return hashlib.sha256("\n".join(json.dumps(one, default=str) for one in asked).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def read_manifest(folder: Path | str) -> dict[str, Any]:
+    path = Path(folder) / FILE
+    if not path.exists():
+        raise RequestError(f"{folder} holds no evaluation: there is no {FILE}")
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+    except json.JSONDecodeError as error:
+        raise RequestError(f"{path} is not valid JSON: {error}") from error
+    return found
+
+
+def settle(folder: Path, wanted: Mapping[str, Any]) -> None:
+    """Write the manifest of a new folder; in one that has a manifest, an error unless it is the same."""
+    wanted = json.loads(json.dumps(wanted))  # as it will be read back
+    path = folder / FILE
+    if path.exists():
+        found = read_manifest(folder)
+        differs = list(differences(found, wanted))
+        if differs:
+            listed = "".join(f"\n  {one}" for one in differs)
+            raise RequestError(
+                f"{folder} holds another evaluation; give another folder, or ask for the same again. "
+                f"What differs:{listed}"
+            )
+        return
+    with replacing(path) as file:
+        file.write((json.dumps(wanted, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "") -> Iterable[str]:
+    """One line for each value that is not the same."""
+    for name in dict.fromkeys((*found, *wanted)):
+        there, here = found.get(name), wanted.get(name)
+        if there == here or (not at and name in FREE):
+            continue
+        if isinstance(there, dict) and isinstance(here, dict):
+            yield from differences(there, here, f"{at}{name}.")
+        else:
+            yield f"{at}{name}: {_shown(there)} there, {_shown(here)} now"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 160 else text[:157] + "..."

@@ -1,0 +1,59 @@
+"""How sure a comparison is: intervals and tests from scipy, with this project's choices made once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from foretell.errors import RequestError
+
+LEVEL = 0.95
+RESAMPLES = 10_000
+
+
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
+def wilson(right: int, count: int) -> Interval:
+    """Wilson's 95% interval of a share."""
+    found = _stats().binomtest(right, count).proportion_ci(LEVEL, method="wilson")
+    return Interval(float(found.low), float(found.high))
+
+
+def mcnemar(lost: int, won: int) -> float:
+    """McNemar's exact two-sided p: whether as many pairs go from right to wrong as from wrong to right."""
+    return float(_stats().binomtest(lost, lost + won).pvalue) if lost + won else 1.0
+
+
+def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval:
+    """The 95% percentile interval of the mean of paired differences."""
+    values = np.asarray(differences, dtype=float)
+    if len(values) < 2 or (values == values[0]).all():  # nothing varies, so no resample does
+        return Interval(float(values[0]), float(values[0]))
+    found = _stats().bootstrap(
+        (values,),
+        np.mean,
+        confidence_level=LEVEL,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        batch=500,
+        rng=np.random.default_rng(seed),
+    )
+    return Interval(float(found.confidence_interval.low), float(found.confidence_interval.high))
+
+
+def qps(speedup: float, score: float, base: float) -> float | None:
+    """Quality-preserving speedup, speedup x (score / base)^4; None where the base scores nothing."""
+    return speedup * (score / base) ** 4 if base else None
+
+
+def _stats() -> Any:
+    try:
+        from scipy import stats  # noqa: PLC0415  only reports need it
+    except ImportError:
+        raise RequestError('reports need scipy; install it with: pip install "foretell[lab]"') from None
+    return stats

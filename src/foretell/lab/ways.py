@@ -1,0 +1,58 @@
+"""How a recipe's text is read on a benchmark: the benchmark's layout and the paper's thresholds for it come first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from foretell.engine.engine import Engine
+from foretell.engine.options import Order
+from foretell.lab.benchmark import Benchmark, Example
+from foretell.policies.stop.prophet import Prophet
+from foretell.presets import PRESETS
+from foretell.recipe import Recipe, parse
+
+LAYOUT = ("max_new_tokens", "answer_length", "answer_start", "remasking")  # words of `generate`, not of a recipe
+_LAYOUT_WORD = re.compile(rf"(?:^|(?<=\s))({'|'.join(LAYOUT)})=([^\s()]+)(?=\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to decode a benchmark."""
+
+    name: str  # the text that was asked for
+    recipe: Recipe
+    options: Mapping[str, Any]  # for `generate`
+
+    @classmethod
+    def of(cls, text: str, benchmark: Benchmark) -> Way:
+        """Read `text`: a recipe, in which `max_new_tokens=48` and the like may stand as well.
+
+        The preset `prophet` takes the benchmark's thresholds, every preset its block length and budget; what the
+        text says goes over that. Another window without a number of steps gets one step a position.
+        """
+        changes = {name: _number(value) for name, value in _LAYOUT_WORD.findall(text)}
+        options = dict(benchmark.options)
+        settings = {name: options.pop(name) for name in ("steps", "block_length") if name in options}
+        if "max_new_tokens" in changes:
+            settings.pop("steps", None)
+        presets = {name: replace(preset.recipe, **settings) for name, preset in PRESETS.items()}
+        presets["prophet"] = replace(presets["prophet"], stop=Prophet(tau=benchmark.thresholds))
+        recipe = parse(_LAYOUT_WORD.sub("", text), presets)
+        return cls(text, recipe, options | changes)
+
+    def order(self, engine: Engine, example: Example, seed: int) -> Order:
+        """What this example is decoded with. Its noise is its own, and the same whatever it is decoded beside."""
+        asked = engine.order(recipe=self.recipe, **(dict(self.options) | dict(example.options)))
+        return replace(asked, seed=seed_of(seed, example.id))
+
+
+def seed_of(seed: int, example: str) -> int:
+    return int.from_bytes(blake2b(f"{seed} {example}".encode(), digest_size=4).digest(), "big") >> 1
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
