@@ -1,7 +1,7 @@
 """What the loop costs beside the model: the share of a step's time that is not the model's forward pass.
 
-    python runs/bench_loop.py                      # widths 512, 1024 and 2048 at LLaDA's vocabulary
-    python runs/bench_loop.py --width 1024 --rows 4
+python runs/bench_loop.py                      # widths 512, 1024 and 2048 at LLaDA's vocabulary
+python runs/bench_loop.py --width 1024 --rows 4
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def network(width: int, layers: int) -> Transformer:
 def shares(model: Denoiser, recipe: str, options: argparse.Namespace) -> Iterator[float]:
     """The loop's share of each step, after one step to warm up."""
     layout = Layout.with_suffix(options.window, [1, 2, 3], 5)
-    request = Request(tuple(range(options.prompt)), layout, foretell.recipe(recipe))
+    request = Request(tuple(range(options.prompt)), layout, foretell.parse(recipe))
     timed, state = Timed(model), lay_out([request] * options.rows, MASK)
     for step in range(options.steps + 1):
         timed.seconds, started = 0.0, time.perf_counter()
@@ -80,7 +80,9 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=128)
     parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args()
-    print(f"vocabulary {VOCABULARY}, {options.layers} layers, {options.rows} rows, {options.prompt} + {options.window} columns,")
+    print(
+        f"vocabulary {VOCABULARY}, {options.layers} layers, {options.rows} rows, {options.prompt} + {options.window} columns,"
+    )
     print(f"block 32, answer of 5; median over {options.steps} steps of the time outside the model, in % of the step\n")
     rules = {
         "full": "full",

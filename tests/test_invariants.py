@@ -121,8 +121,8 @@ def test_batch_equals_singles_equals_scheduler(requests: list[Request], seed: in
 @settings(max_examples=200, deadline=None)
 @given(recipes)
 def test_recipes_survive_their_text(recipe: Recipe) -> None:
-    assert foretell.recipe(str(recipe)) == recipe
-    assert hash(foretell.recipe(str(recipe))) == hash(recipe)
+    assert foretell.parse(str(recipe)) == recipe
+    assert hash(foretell.parse(str(recipe))) == hash(recipe)
 
 
 def test_network_batches_agree() -> None:

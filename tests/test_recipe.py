@@ -43,9 +43,9 @@ PROPHET = PRESETS["prophet"].recipe
     ],
 )
 def test_reads(text: str, recipe: Recipe) -> None:
-    assert foretell.recipe(text) == recipe
-    assert foretell.recipe(str(recipe)) == recipe
-    assert foretell.recipe(recipe) is recipe
+    assert foretell.parse(text) == recipe
+    assert foretell.parse(str(recipe)) == recipe
+    assert foretell.parse(recipe) is recipe
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_reads(text: str, recipe: Recipe) -> None:
 )
 def test_mistakes_are_named(text: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message.replace("(", r"\(")):
-        foretell.recipe(text)
+        foretell.parse(text)
 
 
 def test_presets_are_themselves_and_different() -> None:
@@ -82,7 +82,7 @@ def test_presets_are_themselves_and_different() -> None:
     assert len(set(texts.values())) == len(texts)
     assert {"full", "prophet", "prophet-linear", "sched", "dream", "random", "margin"} <= set(texts)
     for name, preset in PRESETS.items():
-        assert foretell.recipe(name) == preset.recipe == foretell.recipe(texts[name])
+        assert foretell.parse(name) == preset.recipe == foretell.parse(texts[name])
 
 
 def test_every_policy_has_a_listing() -> None:

@@ -1,21 +1,27 @@
 """Early-commit decoding for diffusion language models."""
 
-from foretell.decode import Step, decode, denoise_step
-from foretell.engine.engine import Completion, Engine, Frame, load
-from foretell.engine.files import load_traces, save_traces
-from foretell.engine.trace import Recorder, Trace
-from foretell.errors import (
-    ForetellError,
-    LayoutError,
-    ModelError,
-    RecipeError,
-    RequestError,
-    TraceError,
-    VocabularyError,
-)
-from foretell.layout import Layout, Request, lay_out
-from foretell.presets import PRESETS, recipe
-from foretell.recipe import Recipe
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretell.decode import Step, denoise_step
+    from foretell.engine.engine import Completion, Engine, Frame, load
+    from foretell.engine.files import load_traces, save_traces
+    from foretell.engine.trace import Recorder, Trace
+    from foretell.errors import (
+        ForetellError,
+        LayoutError,
+        ModelError,
+        RecipeError,
+        RequestError,
+        TraceError,
+        VocabularyError,
+    )
+    from foretell.layout import Layout, Request, lay_out
+    from foretell.presets import PRESETS, parse
+    from foretell.recipe import Recipe
 
 __all__ = [
     "PRESETS",
@@ -35,12 +41,42 @@ __all__ = [
     "Trace",
     "TraceError",
     "VocabularyError",
-    "decode",
     "denoise_step",
     "lay_out",
     "load",
     "load_traces",
-    "recipe",
+    "parse",
     "save_traces",
 ]
 __version__ = "0.1.0"
+
+# Loaded when first asked for, so that `foretell --help` does not wait for torch.
+_HOMES = {
+    "decode": ("Step", "denoise_step"),
+    "engine.engine": ("Completion", "Engine", "Frame", "load"),
+    "engine.files": ("load_traces", "save_traces"),
+    "engine.trace": ("Recorder", "Trace"),
+    "errors": (
+        "ForetellError",
+        "LayoutError",
+        "ModelError",
+        "RecipeError",
+        "RequestError",
+        "TraceError",
+        "VocabularyError",
+    ),
+    "layout": ("Layout", "Request", "lay_out"),
+    "presets": ("PRESETS", "parse"),
+    "recipe": ("Recipe",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -15,7 +15,7 @@ from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Exponential, Linear
 from foretell.policies.stop.stable import Stable
 from foretell.policies.transfer.timesteps import Timesteps
-from foretell.recipe import Recipe, parse
+from foretell.recipe import Recipe, spelled
 
 
 class Preset(NamedTuple):
@@ -45,8 +45,8 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def recipe(text: str | Recipe) -> Recipe:
+def parse(text: str | Recipe) -> Recipe:
     """The recipe that `text` spells: "prophet", "prophet steps=128 stop.tau.high=8", or what `str(recipe)` gives."""
     if isinstance(text, Recipe):
         return text
-    return parse(text, {name: preset.recipe for name, preset in PRESETS.items()})
+    return spelled(text, {name: preset.recipe for name, preset in PRESETS.items()})

@@ -38,7 +38,7 @@ class Recipe:
         within("guidance", self.guidance, 0.0)
 
     def __str__(self) -> str:
-        """What differs from the default, in the words that `parse` reads."""
+        """What differs from the default, in the words that `presets.parse` reads."""
         changed = [field for field in fields(self) if getattr(self, field.name) != field.default]
         return " ".join(["full", *(f"{field.name}={spell(getattr(self, field.name))}" for field in changed)])
 
@@ -48,7 +48,7 @@ class Recipe:
         return changed
 
 
-def parse(text: str, presets: dict[str, Recipe]) -> Recipe:
+def spelled(text: str, presets: dict[str, Recipe]) -> Recipe:
     """A recipe from its text: the name of a preset, then any number of `path=value`."""
     name, *settings = _words(text) or [""]
     if name not in presets:

@@ -20,12 +20,8 @@ from foretell.spec import signature
 from tests.cli.conftest import WORDS, Run
 
 PROGRAM = [sys.executable, "-c", "from foretell.cli import main; main()"]
-# A bare package in place of foretell/__init__.py: what is measured is the command line's own imports.
-BARE = """
-import sys, types
-package = types.ModuleType("foretell")
-package.__path__ = [sys.argv.pop(1)]
-sys.modules["foretell"] = package
+LIGHT = """
+import sys
 from foretell.cli.app import app
 app(["--help"], standalone_mode=False)
 assert not {"torch", "numpy", "transformers", "tokenizers"} & set(sys.modules), sorted(sys.modules)
@@ -37,12 +33,9 @@ def program(*words: str | Path, **options: object) -> subprocess.CompletedProces
 
 
 def test_help_imports_nothing_heavy() -> None:
-    package = Path(demo_module.__file__).parents[1]
-    started = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", BARE, package], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "generate" in done.stdout
-    assert time.perf_counter() - started < 5  # a loaded machine; alone it is a fraction of a second
 
 
 def test_version(run: Run) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from foretell.cli import demo, generate, recipes, trace, vocab
+from foretell.cli import demo, evaluate, generate, recipes, trace, vocab
 from foretell.cli.console import problem
 from foretell.errors import ForetellError
 
@@ -70,6 +70,8 @@ app.add_typer(trace.app, name="trace")
 app.command()(recipes.recipes)
 app.command()(vocab.vocab)
 app.command()(demo.demo)
+app.command("eval")(evaluate.evaluate)
+app.command()(evaluate.sweep)
 
 if find_spec(TRAIN) is not None:
 

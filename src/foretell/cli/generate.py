@@ -103,10 +103,10 @@ def run(
     from foretell.cli.console import note  # noqa: PLC0415
     from foretell.cli.model import open_engine  # noqa: PLC0415
     from foretell.cli.prompts import check, gather  # noqa: PLC0415
-    from foretell.presets import recipe  # noqa: PLC0415
+    from foretell.presets import parse  # noqa: PLC0415
 
     asked = gather(prompt, file)
-    recipe(wish.options["recipe"])  # a wrong name should not have to wait for the weights
+    parse(wish.options["recipe"])  # a wrong name should not have to wait for the weights
     engine = open_engine(model, device, dtype, threads)
     order = engine.order(**wish.options)
     check(asked, engine, order)

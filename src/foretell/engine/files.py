@@ -18,7 +18,7 @@ import torch
 from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import ForetellError, TraceError
 from foretell.layout import Layout, Request
-from foretell.presets import recipe
+from foretell.presets import parse
 
 VERSION = 1
 _ARRAYS = {"tokens": "<i4", "filled_at": "<i4"} | dict.fromkeys(STATISTICS, "<f4")
@@ -112,7 +112,7 @@ def _trace(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trace:
             tuple((offset, token) for offset, token in layout["pins"]),
             tuple(layout["answer"]) if layout["answer"] else None,
         ),
-        recipe=recipe(header["recipe"]),
+        recipe=parse(header["recipe"]),
         seed=header["seed"],
     )
     whole = {name: tensors[name].long() for name in ("tokens", "filled_at")}

@@ -20,7 +20,7 @@ from foretell.policies.score.random import Random
 from foretell.policies.stop.never import Never
 from foretell.presets import PRESETS
 from foretell.protocols import Score
-from foretell.recipe import Recipe, parse
+from foretell.recipe import Recipe, spelled
 
 ALIASES = {
     "gen_length": "max_new_tokens",
@@ -109,7 +109,7 @@ def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
     presets = {name: preset.recipe for name, preset in PRESETS.items()}
     if options.block_length is None and block_length is not None:
         presets = {name: replace(one, block_length=block_length) for name, one in presets.items()}
-    chosen = options.recipe if isinstance(options.recipe, Recipe) else parse(options.recipe, presets)
+    chosen = options.recipe if isinstance(options.recipe, Recipe) else spelled(options.recipe, presets)
     chosen = _apply(options, chosen)
     layout = _layout(options.over({k: v for k, v in base.items() if k != "block_length"}), codec)
     needs_region = chosen.stop != Never() and chosen.region == Fixed() and layout.answer is None
