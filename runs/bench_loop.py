@@ -80,9 +80,8 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=128)
     parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args()
-    print(
-        f"vocabulary {VOCABULARY}, {options.layers} layers, {options.rows} rows, {options.prompt} + {options.window} columns,"
-    )
+    shape = f"{options.layers} layers, {options.rows} rows, {options.prompt} + {options.window} columns"
+    print(f"vocabulary {VOCABULARY}, {shape},")
     print(f"block 32, answer of 5; median over {options.steps} steps of the time outside the model, in % of the step\n")
     rules = {
         "full": "full",
