@@ -13,7 +13,7 @@ from foretell.engine.options import Order
 from foretell.lab.benchmark import Benchmark, Example
 from foretell.policies.stop.prophet import Prophet
 from foretell.presets import PRESETS
-from foretell.recipe import Recipe, parse
+from foretell.recipe import Recipe, spelled
 
 LAYOUT = ("max_new_tokens", "answer_length", "answer_start", "remasking")  # words of `generate`, not of a recipe
 _LAYOUT_WORD = re.compile(rf"(?:^|(?<=\s))({'|'.join(LAYOUT)})=([^\s()]+)(?=\s|$)")
@@ -41,7 +41,7 @@ class Way:
             settings.pop("steps", None)
         presets = {name: replace(preset.recipe, **settings) for name, preset in PRESETS.items()}
         presets["prophet"] = replace(presets["prophet"], stop=Prophet(tau=benchmark.thresholds))
-        recipe = parse(_LAYOUT_WORD.sub("", text), presets)
+        recipe = spelled(_LAYOUT_WORD.sub("", text), presets)
         return cls(text, recipe, options | changes)
 
     def order(self, engine: Engine, example: Example, seed: int) -> Order:
