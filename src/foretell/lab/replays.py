@@ -1,0 +1,128 @@
+"""Studies on stored traces: what a stopping rule would have emitted, and when the answer was there, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from foretell.engine.engine import Completion, Engine
+from foretell.engine.files import load_traces
+from foretell.engine.trace import Trace
+from foretell.errors import RequestError
+from foretell.lab.benchmark import Benchmark, Example
+from foretell.lab.evaluate import Bench, Evaluation, run
+from foretell.lab.results import Record
+from foretell.protocols import Region, Stop
+
+
+@dataclass(frozen=True)
+class Case:
+    """One example, decoded in full, with everything the model thought on the way."""
+
+    example: Example
+    record: Record
+    trace: Trace
+    engine: Engine
+    benchmark: Benchmark
+
+    @cached_property
+    def where(self) -> Tensor:
+        """The positions of the final answer: the layout's, or those behind a suffix that the model wrote. [N]"""
+        laid = self.trace.answer()[0]
+        if self.trace.request.layout.answer is not None:
+            end = torch.isin(self.trace.tokens[-1], torch.tensor(self.trace.end_ids))
+            return laid & ~end  # an end of text behind a shorter answer is no part of it
+        return self._behind(self.engine.codec.encode(self.suffix))
+
+    @property
+    def suffix(self) -> str:
+        return str(getattr(getattr(self.benchmark, "task", None), "suffix", ""))
+
+    def _behind(self, suffix: list[int]) -> Tensor:
+        final, size = self.trace.tokens[-1], len(suffix)
+        found = torch.zeros_like(final, dtype=torch.bool)
+        starts = [i for i in range(len(final) - size) if final[i : i + size].tolist() == suffix]
+        if starts:
+            first = starts[-1] + size
+            ends = [i for i in range(first, len(final)) if int(final[i]) in self.trace.end_ids]
+            found[first : min([*ends, len(final)])] = True
+        return found
+
+    def under(self, name: str, rule: Stop, region: Region | None = None) -> Record:
+        """What `rule` would have made of this example."""
+        step = self.trace.replay(rule, region)
+        if step is None:
+            return replace(self.record, recipe=name, wall=0.0)
+        completion = self._completion(self.trace.committed(step).tolist())
+        answer = self.benchmark.extract(completion)
+        return replace(
+            self.record,
+            recipe=name,
+            text=completion.text,
+            answer=answer,
+            correct=bool(self.benchmark.grade(self.example, answer)),
+            steps=step + 1,
+            forwards=step + 1,
+            tokens=completion.response_tokens,
+            exit=step,
+            finish="settled",
+            wall=0.0,
+        )
+
+    def _completion(self, tokens: Sequence[int]) -> Completion:
+        text, size = self.engine.text(tokens, self.trace.request.layout)
+        steps = len(self.trace)
+        return Completion(text, None, tuple(tokens), size, 0, steps, self.trace.request.budget, steps, "settled", 0.0)
+
+    @cached_property
+    def first_match(self) -> int | None:
+        """The first step, from 0, whose draft spells the final answer; None if the final text states none."""
+        return self.trace.first_match(where=self.where) if self.where.any() else None
+
+    @cached_property
+    def last_change(self) -> int | None:
+        """The step from which the draft spells the final answer for good."""
+        return self.trace.last_change(self.where) if self.where.any() else None
+
+
+@dataclass(frozen=True)
+class Study:
+    """The cases of one task, decoded in full once."""
+
+    bench: Bench
+    cases: tuple[Case, ...]
+
+    @property
+    def right(self) -> list[Case]:
+        return [case for case in self.cases if case.record.correct]
+
+    def under(self, name: str, rule: Stop, region: Region | None = None) -> list[Record]:
+        return [case.under(name, rule, region) for case in self.cases]
+
+    def settled_by(self, share: float, *, for_good: bool) -> float:
+        """Of the right answers, the share that was top-1 by this share of the budget (and stayed, if `for_good`)."""
+        steps = [case.last_change if for_good else case.first_match for case in self.right]
+        budget = self.cases[0].trace.request.budget
+        return sum(step is not None and step < share * budget for step in steps) / max(1, len(steps))
+
+
+def study(what: Evaluation) -> Study:
+    """Decode what is not there yet, with traces, and gather the first recipe's cases."""
+    bench = Bench.prepare(replace(what, trace=True))
+    records = {r.id: r for r in run(bench) if r.recipe == what.recipes[0]}
+    return Study(bench, tuple(_cases(bench, records)))
+
+
+def _cases(bench: Bench, records: dict[str, Record]) -> Iterator[Case]:
+    files: dict[str, list[Trace]] = {}
+    for example in bench.examples:
+        record = records[example.id]
+        if record.trace is None or record.trace_index is None:
+            raise RequestError(f"{bench.what.out} was run without traces; choose another folder")
+        if record.trace not in files:
+            files[record.trace] = load_traces(bench.what.out / record.trace)
+        yield Case(example, record, files[record.trace][record.trace_index], bench.engine, bench.benchmark)
