@@ -1,1 +1,49 @@
-"""The public benchmarks of the paper, one file each."""
+"""The public benchmarks of the paper, one file each, by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from foretell.errors import RequestError, unknown
+from foretell.lab.benchmark import Benchmark
+from foretell.lab.benchmarks.arc_challenge import ARC_CHALLENGE
+from foretell.lab.benchmarks.countdown import Countdown
+from foretell.lab.benchmarks.gpqa import GPQA
+from foretell.lab.benchmarks.gsm8k import GSM8K
+from foretell.lab.benchmarks.hellaswag import HELLASWAG
+from foretell.lab.benchmarks.humaneval import HumanEval
+from foretell.lab.benchmarks.mbpp import MBPP
+from foretell.lab.benchmarks.mmlu import MMLU
+from foretell.lab.benchmarks.piqa import PIQA
+from foretell.lab.benchmarks.sudoku4x4 import Sudoku4x4
+from foretell.lab.benchmarks.truthfulqa import TRUTHFULQA
+from foretell.lab.benchmarks.winogrande import WINOGRANDE
+
+_ALL: tuple[Benchmark, ...] = (
+    MMLU,
+    ARC_CHALLENGE,
+    HELLASWAG,
+    TRUTHFULQA,
+    WINOGRANDE,
+    PIQA,
+    GSM8K(),
+    GPQA,
+    HumanEval(),
+    MBPP(),
+    Countdown(),
+    Countdown("countdown_cd3", 3),
+    Countdown("countdown_cd5", 5),
+    Sudoku4x4(),
+)
+BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
+
+
+def find(name: str, *, allow_execution: bool = False) -> Benchmark:
+    """The benchmark of that name; `allow_execution` lets those that grade by running code do so."""
+    if name not in BENCHMARKS:
+        raise RequestError(unknown("benchmark", name, BENCHMARKS))
+    found = BENCHMARKS[name]
+    return replace(found, allow_execution=allow_execution) if isinstance(found, HumanEval | MBPP) else found
+
+
+__all__ = ["BENCHMARKS", "find"]
