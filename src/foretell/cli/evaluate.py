@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from foretell.lab.evaluate import Evaluation
     from foretell.lab.results import Record
 
+SHOWN = 3  # recipes that fit a line of progress
 LINES = 20  # lines of progress in a log, from start to end
 
 Model = Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")]
@@ -98,9 +99,7 @@ def _run(given: dict[str, Any], recipes: tuple[str, ...]) -> None:
     what: Evaluation = Evaluation(recipes=recipes, source=given["data"], **{name: given[name] for name in _PASSED})
     bench = Bench.prepare(what)
     note(bench.notes())
-    there = read_records(what.out)
-    if there:
-        say(f"{what.out} has {len(there)} of {bench.total} results; going on", style="dim")
+    there = [record for record in read_records(what.out) if record.recipe in recipes]
     with following(bench.total, there) as tally:
         run(bench, tally.add)
     made = report(what.out)
@@ -117,6 +116,7 @@ class Tally:
     total: int
     show: Any  # what to do with a line, given how many results there are
     count: int = 0
+    last: str = ""
     right: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     steps: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -126,18 +126,19 @@ class Tally:
         self.show(self)
 
     def enter(self, record: Record) -> None:
-        name = record.recipe
+        name = self.last = record.recipe
         self.count += 1
         self.seen[name] += 1
         self.right[name] += record.correct
         self.steps[name] += record.steps
 
     def line(self) -> str:
-        parts = (
-            f"{name} {self.right[name] / seen:.1%} in {self.steps[name] / seen:.1f} steps"
-            for name, seen in self.seen.items()
+        """Every recipe so far; of many, the last one that had a result."""
+        names = list(self.seen) if len(self.seen) <= SHOWN else [self.last]
+        return " · ".join(
+            f"{name} {self.right[name] / self.seen[name]:.1%} in {self.steps[name] / self.seen[name]:.1f} steps"
+            for name in names
         )
-        return " · ".join(parts)
 
 
 @contextmanager

@@ -104,6 +104,7 @@ class Bench:
             "model_sha256": model_hash(self.engine.codec.folder),
             "task": what.task,
             "recipes": recipes,
+            "order": list(recipes),
             "seed": what.seed,
             "limit": what.limit,
             "examples": len(self.examples),

@@ -83,5 +83,7 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 160 else text[:157] + "..."

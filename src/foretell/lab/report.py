@@ -116,7 +116,7 @@ LEGEND = (
 def report(folder: Path | str, seed: int = 0) -> Report:
     """The report of a folder of results, complete or not; `seed` is the bootstrap's."""
     manifest = read_manifest(folder)
-    return Report(manifest, compare(read_records(folder), tuple(manifest["recipes"]), seed))
+    return Report(manifest, compare(read_records(folder), tuple(manifest["order"]), seed))
 
 
 def compare(records: Sequence[Record], recipes: Sequence[str], seed: int = 0) -> tuple[Row, ...]:

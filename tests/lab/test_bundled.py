@@ -1,0 +1,59 @@
+"""The bundled model's tasks as benchmarks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from foretell.engine.engine import Completion
+from foretell.errors import RequestError
+from foretell.lab import bundled
+from foretell.lab.bundled import BUNDLED, Bundled
+from foretell.lab.catalogue import CATALOGUE, benchmark_named
+from foretell.lab.tasks import TASKS, held_out
+
+BLANK = Completion("", None, (), 0, 0, 1, 1, 1, "complete", 0.0)
+
+
+@pytest.mark.parametrize("name", sorted(BUNDLED))
+def test_held_out_problems_each_once(name: str) -> None:
+    examples = BUNDLED[name].examples(None, 30, seed=5)
+    assert len({one.id for one in examples}) == 30
+    assert all(held_out(one.data["problem"].core) for one in examples)
+    assert [one.id for one in BUNDLED[name].examples(None, 10, 5)] == [one.id for one in examples[:10]]
+    assert [one.id for one in BUNDLED[name].examples(None, 10, 6)] != [one.id for one in examples[:10]]
+
+
+@pytest.mark.parametrize("name", sorted(BUNDLED))
+def test_the_worked_answer_is_right_and_others_are_not(name: str) -> None:
+    benchmark = BUNDLED[name]
+    for example in benchmark.examples(None, 20, seed=1):
+        said = benchmark.extract(replace(BLANK, text=example.data["problem"].response))
+        assert said == example.gold
+        assert benchmark.grade(example, said)
+        assert not benchmark.grade(example, benchmark.extract(BLANK))
+        assert not benchmark.grade(example, benchmark.extract(replace(BLANK, text="The answer is E")))
+
+
+def test_layouts_with_and_without_the_suffix() -> None:
+    assert BUNDLED["word"].options["suffix"] == "The answer is"
+    assert set(BUNDLED["word-free"].options) == {"max_new_tokens", "block_length"}
+    assert BUNDLED["sudoku"].options["answer_start"] == 0
+    assert "sudoku-free" not in BUNDLED
+
+
+def test_a_supply_that_runs_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundled, "PATIENCE", 5)
+    small = replace(TASKS["choice"], lengths=(1.0,))  # type: ignore[type-var]
+    with pytest.raises(RequestError, match="no more than about"):
+        Bundled(small).examples(None, 100_000, 0)
+    with pytest.raises(RequestError, match="reads no file"):
+        BUNDLED["word"].examples(Path("somewhere"), 1, 0)
+
+
+def test_the_catalogue_has_them() -> None:
+    assert set(BUNDLED) <= set(CATALOGUE)
+    with pytest.raises(RequestError, match="did you mean 'sudoku'"):
+        benchmark_named("sudoko")

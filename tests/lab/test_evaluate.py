@@ -1,0 +1,193 @@
+"""An evaluation gives the same results whether it is interrupted, shared out or batched differently."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from foretell.cli.app import app
+from foretell.engine.files import load_traces
+from foretell.errors import RequestError
+from foretell.lab import results
+from foretell.lab.evaluate import Bench, Evaluation, evaluate
+from foretell.lab.manifest import read_manifest
+from foretell.lab.results import Record, parts, read_records
+
+RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
+
+
+def plan(checkpoint: Path, out: Path, **changes: object) -> Evaluation:
+    asked = Evaluation(str(checkpoint), "sudoku", RECIPES, out, limit=20, batch_size=4)
+    return replace(asked, **changes)  # type: ignore[arg-type]
+
+
+def told(records: list[Record]) -> list[Record]:
+    """What must be the same on every run: everything but the times, and the gap as far as batching leaves it."""
+    plain = [replace(one, seconds=0.0, wall=0.0, gap=None if one.gap is None else round(one.gap, 3)) for one in records]
+    return sorted(plain, key=lambda one: one.key)
+
+
+@pytest.fixture(scope="module")
+def whole(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
+    """A run that nothing disturbed."""
+    out = tmp_path_factory.mktemp("whole")
+    return out, evaluate(plan(checkpoint, out))
+
+
+def test_every_example_has_a_line_for_every_recipe(whole: tuple[Path, list[Record]]) -> None:
+    out, records = whole
+    assert len(records) == len({one.key for one in records}) == 40
+    assert len({one.id for one in records}) == 20
+    early = [one for one in records if one.finish == "settled"]
+    assert early, "this model's gaps reach the thresholds of the test"
+    for one in early:
+        assert one.exit == one.steps - 1
+        assert one.gap is not None
+        assert one.gap >= 1
+    assert all(one.exit is None and one.gap is None for one in records if one.finish != "settled")
+    assert {one.steps for one in records if one.recipe == RECIPES[0]} == {6}
+    assert all(one.wall <= one.seconds + 1 for one in records)
+    assert json.loads(parts(out)[0].read_text().splitlines()[0])["id"].startswith("sudoku-")
+
+
+def test_running_it_again_runs_nothing(checkpoint: Path, whole: tuple[Path, list[Record]]) -> None:
+    out, records = whole
+    before = parts(out)[0].read_bytes()
+    seen: list[Record] = []
+    assert told(evaluate(plan(checkpoint, out), seen.append)) == told(records)
+    assert not seen
+    assert parts(out)[0].read_bytes() == before
+
+
+def test_a_half_written_line_is_done_again(checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
+    out, records = whole
+    (tmp_path / "manifest.json").write_bytes((out / "manifest.json").read_bytes())
+    lines = parts(out)[0].read_bytes().splitlines(keepends=True)
+    (tmp_path / "results-0.jsonl").write_bytes(b"".join(lines[:17]) + lines[17][:40])
+    assert len(read_records(tmp_path)) == 17
+    seen: list[Record] = []
+    assert told(evaluate(plan(checkpoint, tmp_path), seen.append)) == told(records)
+    assert len(seen) == 40 - 17
+    assert len(parts(tmp_path)[0].read_bytes().splitlines()) == 40
+
+
+def test_killed_and_started_again(checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
+    """kill -9 of a run with two workers, which must not live on; then the same command in one process."""
+    command = [sys.executable, "-m", "tests.lab.run_evaluation", str(checkpoint), str(tmp_path), "2"]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    deadline = time.monotonic() + 120
+    while len(read_records(tmp_path)) < 6 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    there = len(read_records(tmp_path))
+    assert there >= 6
+    seen: list[Record] = []
+    again = evaluate(plan(checkpoint, tmp_path), seen.append)
+    assert told(again) == told(whole[1])
+    lines = [line for path in parts(tmp_path) for line in path.read_bytes().splitlines()]
+    assert len(lines) == 40, "nothing twice"
+    assert len(seen) <= 40 - 6
+
+
+def test_two_workers_give_what_one_gives(
+    checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Record] = []
+    shared = evaluate(plan(checkpoint, tmp_path, batch_size=1, workers=2), seen.append)
+    assert told(shared) == told(whole[1])
+    assert told(seen) == told(shared)
+    assert [len(path.read_bytes().splitlines()) for path in parts(tmp_path)] == [24, 16]
+
+
+def test_another_evaluation_in_the_folder_is_refused(checkpoint: Path, whole: tuple[Path, list[Record]]) -> None:
+    out, _ = whole
+    with pytest.raises(RequestError, match=r"seed: 0 there, 7 now"):
+        evaluate(plan(checkpoint, out, seed=7))
+    with pytest.raises(RequestError, match=r'order: \["full steps=6".*there, \["full steps=7"\] now'):
+        evaluate(plan(checkpoint, out, recipes=("full steps=7",)))
+
+
+def test_a_changed_model_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    model, out = tmp_path / "model", tmp_path / "out"
+    model.mkdir()
+    for path in checkpoint.iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    evaluate(plan(model, out, limit=1, recipes=("full steps=1",)))
+    with (model / "config.json").open("a") as file:
+        file.write("\n")
+    with pytest.raises(RequestError, match="model_sha256"):
+        evaluate(plan(model, out, limit=1, recipes=("full steps=1",)))
+
+
+def test_one_run_at_a_time(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "PATIENCE", 0.1)
+    with results.alone(tmp_path), pytest.raises(RequestError, match="another run is writing"):
+        evaluate(plan(checkpoint, tmp_path, limit=1))
+
+
+def test_traces_are_kept_and_found(checkpoint: Path, tmp_path: Path) -> None:
+    records = evaluate(plan(checkpoint, tmp_path, limit=5, trace=True))
+    assert len(records) == 10
+    for one in records:
+        assert one.trace is not None
+        assert one.trace_index is not None
+        trace = load_traces(tmp_path / one.trace)[one.trace_index]
+        assert len(trace) == one.steps
+        assert (trace.replay(trace.request.recipe.stop) if one.exit is not None else None) == one.exit
+
+
+def test_the_manifest_says_what_was_really_used(checkpoint: Path, tmp_path: Path) -> None:
+    recipes = ("prophet", "prophet stop.reduce=min max_new_tokens=40", "prophet stop.tau.high=9", "full")
+    bench = Bench.prepare(plan(checkpoint, tmp_path, task="word", limit=1, recipes=recipes))
+    used = bench.manifest()["recipes"]
+    assert used["prophet"]["recipe"] == "full stop=prophet"
+    assert used["prophet"]["options"]["suffix"] == "The answer is"
+    assert used["prophet stop.reduce=min max_new_tokens=40"] == {
+        "recipe": "full stop=prophet(reduce=min)",
+        "options": {"max_new_tokens": 40, "suffix": "The answer is", "answer_length": 2},
+    }
+    assert used["prophet stop.tau.high=9"]["recipe"] == "full stop=prophet(tau=staged(high=9.0))"
+    assert not bench.notes()
+    free = Bench.prepare(plan(checkpoint, tmp_path, task="word-free", limit=1, recipes=("prophet",)))
+    assert "region=masked" in free.manifest()["recipes"]["prophet"]["recipe"]
+    assert free.notes()
+
+
+def test_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None:
+    words = ["eval", checkpoint, "--task", "choice", "-r", "full steps=2", "--limit", "3", "--out", tmp_path]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    assert "choice" in done.stdout
+    assert "3/3  full steps=2" in done.stderr
+    assert read_manifest(tmp_path)["limit"] == 3
+    assert (tmp_path / "report.md").read_text().startswith("# choice")
+    assert json.loads((tmp_path / "report.json").read_text())["rows"][0]["n"] == 3
+    wrong = CliRunner().invoke(app, ["eval", str(checkpoint), "--task", "choic", "--out", str(tmp_path)])
+    assert wrong.exit_code == 2
+    assert "did you mean 'choice'?" in wrong.stderr
+
+
+def test_a_sweep_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None:
+    words = ["sweep", checkpoint, "--task", "choice", "--base", "full steps=2", "--limit", "2", "--out", tmp_path]
+    vary = ["--vary", "block_length=8,16", "--vary", "remasking=random"]
+    done = CliRunner().invoke(app, [str(word) for word in (*words, *vary)])
+    assert done.exit_code == 0, done.output
+    used = read_manifest(tmp_path)["recipes"]
+    assert list(used) == ["full steps=2", *(f"full steps=2 block_length={n} remasking=random" for n in (8, 16))]
+    assert used["full steps=2 block_length=8 remasking=random"]["recipe"] == "full steps=2 block_length=8 score=random"
+
+
+@pytest.mark.parametrize("wrong", [{"recipes": ()}, {"recipes": ("full", "full")}, {"limit": 0}, {"workers": 0}])
+def test_nonsense_is_refused(checkpoint: Path, tmp_path: Path, wrong: dict[str, object]) -> None:
+    with pytest.raises(RequestError):
+        plan(checkpoint, tmp_path, **wrong)

@@ -1,0 +1,113 @@
+"""Reports against numbers worked out by hand, statistics against published values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foretell.errors import RequestError
+from foretell.lab.report import Report, compare, report
+from foretell.lab.results import Record
+from foretell.lab.statistics import bootstrap, mcnemar, qps, wilson
+from foretell.lab.sweep import crossed
+
+
+def record(recipe: str, key: int, right: bool, steps: int, answer: str = "1", wall: float = 1.0) -> Record:
+    return Record(
+        recipe, str(key), "text", answer, "1", right, steps, 64, steps, 32, None, None, "complete", wall, wall
+    )  # fmt: skip
+
+
+# full: 3 of 4 right in 60 steps; fast: 2 of 4 right in 20, one lost, none won, and two answers the same.
+FULL = [record("full", key, right, 60, wall=2.0) for key, right in enumerate((True, True, True, False))]
+FAST = [
+    record("fast", 0, True, 10),
+    record("fast", 1, True, 10),
+    record("fast", 2, False, 30, "2"),
+    record("fast", 3, False, 30, "3"),
+]
+
+
+def test_rows_by_hand() -> None:
+    full, fast = compare([*FULL, *FAST], ("full", "fast"))
+    assert (full.n, full.accuracy, full.steps, full.step_speedup, full.difference) == (4, 0.75, 60, 1.0, 0.0)
+    assert full.budget_speedup == pytest.approx(64 / 60)
+    assert (fast.accuracy, fast.steps, fast.step_speedup, fast.wall_speedup) == (0.5, 20, 3.0, 2.0)
+    assert fast.budget_speedup == pytest.approx(3.2)
+    assert fast.tokens_per_forward == pytest.approx(4 * 32 / 80)
+    assert (fast.lost, fast.won, fast.mcnemar_p) == (1, 0, 1.0)
+    assert fast.difference == -0.25
+    assert fast.agreement == 0.5
+    assert fast.qps == pytest.approx(3 * (0.5 / 0.75) ** 4)
+    assert -0.75 <= fast.difference_low <= -0.25 <= fast.difference_high == 0.0
+
+
+def test_half_a_run_compares_only_what_both_have() -> None:
+    full, fast = compare([*FULL[:2], *FAST[1:3]], ("full", "fast", "later"))
+    assert (full.n, fast.n, fast.pairs) == (2, 2, 1)
+    assert fast.accuracy == 0.5
+    assert (fast.difference, fast.step_speedup) == (0.0, 6.0)
+    (_, apart) = compare([FULL[0], FAST[1]], ("full", "fast"))
+    assert apart.pairs == 0
+    with pytest.raises(RequestError, match="no results yet for 'full'"):
+        compare(FAST, ("full", "fast"))
+
+
+def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:
+    used = {"recipe": "full", "options": {"max_new_tokens": 64}}
+    manifest = {
+        "task": "word", "model": "tiny", "seed": 3, "examples": 5, "order": ["full", "fast"],
+        "recipes": {"full": used, "fast": used},
+    }  # fmt: skip
+    made = Report(manifest, compare([*FULL, *FAST], ("full", "fast")))
+    assert made.title == "word, tiny, seed 3, n = 4/4 of 5 (not complete)"
+    made.save(tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "| fast | 4 | 50.0% | 15.0-85.0 | 20.0 | 64 | 3.00x | 2.00x | 1.60 | -25.0 | -75.0 to +0.0 | 1 |" in text
+    assert "- `fast` is `full` with max_new_tokens = 64" in text
+    assert json.loads((tmp_path / "report.json").read_text())["rows"][1]["lost"] == 1
+    assert made.table().row_count == 2
+    with pytest.raises(RequestError, match="holds no evaluation"):
+        report(tmp_path)
+
+
+def test_wilson_on_known_values() -> None:
+    # Newcombe 1998, table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+    for right, count, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611)):
+        assert wilson(right, count) == pytest.approx((low, high), abs=5e-5)
+    assert wilson(1, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+
+
+def test_mcnemar_is_exact() -> None:
+    assert mcnemar(0, 0) == 1.0
+    assert mcnemar(0, 5) == pytest.approx(2 / 32)
+    assert mcnemar(1, 7) == mcnemar(7, 1) == pytest.approx(2 * (1 + 8) / 2**8)
+
+
+def test_bootstrap_is_seeded_and_near_the_normal_interval() -> None:
+    values = [1.0] * 300 + [0.0] * 600 + [-1.0] * 100
+    assert bootstrap(values, 1) == bootstrap(values, 1) != bootstrap(values, 2)
+    spread = 1.96 * ((0.4 - 0.04) / 1000) ** 0.5
+    assert bootstrap(values) == pytest.approx((0.2 - spread, 0.2 + spread), abs=0.004)
+    assert bootstrap([0.0, 0.0]) == (0.0, 0.0)
+
+
+def test_quality_preserving_speedup() -> None:
+    assert qps(2.0, 0.9, 0.9) == 2.0
+    assert qps(2.0, 0.45, 0.9) == pytest.approx(0.125)
+    assert qps(2.0, 0.1, 0.0) is None
+
+
+def test_sweeps_cross_their_values() -> None:
+    assert crossed(["prophet"], ["steps=8,16", "stop.tau=linear(start=8,end=3),staged"]) == (
+        "prophet",
+        "prophet steps=8 stop.tau=linear(start=8,end=3)",
+        "prophet steps=8 stop.tau=staged",
+        "prophet steps=16 stop.tau=linear(start=8,end=3)",
+        "prophet steps=16 stop.tau=staged",
+    )
+    for wrong in (["steps"], ["=3"], ["steps=3,"], ["steps=1", "steps=2"]):
+        with pytest.raises(RequestError):
+            crossed(["full"], wrong)
