@@ -1,0 +1,28 @@
+"""Training curves: the loss of every task, and its accuracy on held-out problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+COLOURS = ("#3b78b5", "#f2a33c", "#2e9e4f", "#c0392b", "#7b5ea7")
+
+
+def curves(log: Sequence[Mapping[str, Any]]) -> Figure:
+    """From the lines of a training log: `loss` and `accuracy` by task, each with its step."""
+    figure: Figure = plt.figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for axes, kind in ((left, "loss"), (right, "accuracy")):
+        lines = [line for line in log if kind in line]
+        for colour, task in zip(COLOURS, dict.fromkeys(name for line in lines for name in line[kind]), strict=False):
+            points = [(line["step"], line[kind][task]) for line in lines if task in line[kind]]
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.2, marker="." if kind == "accuracy" else "")
+            axes.lines[-1].set_label(task)
+        axes.set(xlabel="step", ylabel=kind)
+        axes.legend(fontsize=8, frameon=False)
+    left.set_yscale("log")
+    right.set_ylim(0, 1.02)
+    return figure
