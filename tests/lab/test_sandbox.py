@@ -65,6 +65,11 @@ def test_an_endless_loop_ends(code: str) -> None:
     assert run(code).status == "timed out"
 
 
+def test_cpu_time_has_a_limit_of_its_own() -> None:
+    verdict = run("while True: pass", limits=Limits(seconds=60.0, cpu_seconds=1))
+    assert (verdict.status, verdict.reason) == ("timed out", "used 1 seconds of CPU time")
+
+
 def test_ten_gigabytes_are_refused() -> None:
     verdict = run("x = bytearray(10 << 30)", limits=Limits(seconds=4.0))
     assert (verdict.status, verdict.reason.rstrip(": ")) == ("failed", "MemoryError")

@@ -110,8 +110,8 @@ def code(text: str) -> str | None:
     """
     whole = SPECIAL.sub("", text).replace("\r\n", "\n").replace("\u00a0", " ")
     blocks = [block for block in FENCE.findall(whole) if block.strip()] if "```" in whole else [whole]
-    chosen = next((block for block in blocks if re.search(r"^[ \t]*(?:async[ \t]+)?def[ \t]", block, re.MULTILINE)), None)
-    chosen = chosen or next(iter(blocks), "")
+    defines = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]", re.MULTILINE)
+    chosen = next((block for block in blocks if defines.search(block)), next(iter(blocks), ""))
     lines = chosen.split("\n")
     while lines and not lines[0].strip():
         lines.pop(0)

@@ -102,7 +102,7 @@ def _told(problem: BaseException) -> str:
 
 
 def _limit(limits: dict[str, int], crowd: int) -> None:
-    seconds, size = limits["seconds"], limits["file_bytes"]
+    seconds, size = limits["cpu_seconds"], limits["file_bytes"]
     wanted = {
         resource.RLIMIT_CPU: (seconds, seconds + 1),
         resource.RLIMIT_AS: (limits["memory"],) * 2,

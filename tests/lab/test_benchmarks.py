@@ -1,0 +1,356 @@
+"""The benchmarks on small files in the public schemas: asked, laid out, read and graded."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from foretell.engine.engine import Completion
+from foretell.engine.options import Options
+from foretell.errors import RequestError
+from foretell.lab.benchmark import Example
+from foretell.lab.benchmarks import BENCHMARKS, find
+from foretell.lab.benchmarks.gsm8k import GSM8K
+from foretell.lab.benchmarks.humaneval import HumanEval, program
+from foretell.lab.benchmarks.mbpp import MBPP
+from foretell.policies.stop.schedules import Staged
+
+CODE = "def twice(x):\n    return 2 * x"
+SUDOKU = [
+    {"input": "1003\n0300\n3210\n4132", "output": "1423\n2341\n3214\n4132"},
+    {"input": "0000\n0000\n0000\n0000", "output": "1234\n3412\n2143\n4321"},
+]
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "mmlu": [
+        {"question": "One and one?", "subject": "sums", "choices": ["0", "1", "2", "3"], "answer": 2},
+        {"question": "One and two?", "subject": "sums", "choices": ["0", "1", "2", "3"], "answer": 3},
+        {"question": "One and one?", "subject": "sums", "choices": ["0", "1", "2", "3"], "answer": 2},
+    ],
+    "arc_challenge": [
+        {"id": "a", "question": "Hot?", "choices": {"text": ["ice", "fire"], "label": ["1", "2"]}, "answerKey": "2"},
+        {"id": "b", "question": "Wet?", "choices": {"text": ["sea", "sun"], "label": ["A", "B"]}, "answerKey": "A"},
+    ],
+    "hellaswag": [
+        {"ind": 0, "query": "Roof: A man. he", "gold": 3, "choices": ["a", "b", "c", "d"]},
+        {
+            "ind": 4,
+            "activity_label": "Roof",
+            "ctx": "A man. [title] he",
+            "endings": ["[step] a", "b", "c", "d"],
+            "label": "0",
+        },
+    ],
+    "truthfulqa": [
+        {"question": f"Q{n}?", "mc1_targets": {"choices": ["true", "x", "y", "z"], "labels": [1, 0, 0, 0]}}
+        for n in range(20)
+    ],
+    "winogrande": [{"qID": "q", "sentence": "The _ is.", "option1": "cat", "option2": "dog", "answer": "2"}],
+    "piqa": [{"goal": "Cool it", "sol1": "ice", "sol2": "fire", "label": 0}],
+    "gsm8k": [
+        {"question": "Eggs?", "answer": "9 * 2 = <<9*2=18>>18\n#### 18"},
+        {"question": "Debt?", "answer": "so\n#### -1,450,000"},
+    ],
+    "gpqa": [
+        {
+            "Question": "Force?",
+            "Correct Answer": "photon",
+            **{f"Incorrect Answer {n}": f"wrong {n}" for n in (1, 2, 3)},
+        }
+    ],
+    "humaneval": [
+        {
+            "task_id": "HumanEval/0",
+            "prompt": 'import math\n\n\ndef twice(x):\n    """Double it."""\n',
+            "entry_point": "twice",
+            "canonical_solution": "    assert math.pi\n    return 2 * x\n",
+            "test": "def check(candidate):\n    assert candidate(2) == 4\n",
+        }
+    ],
+    "mbpp": [
+        {
+            "text": "Write a function to double.",
+            "code": CODE.replace("\n", "\r\n"),
+            "task_id": 11,
+            "test_setup_code": "four = twice(2)",
+            "test_list": ["assert four == 4", "assert twice(3) == 6"],
+            "challenge_test_list": [],
+        }
+    ],
+    "countdown": [{"input": "86,28,13,31,96", "output": "86+28=114,31-13=18,114-18=96"}] * 10,
+    "countdown_cd3": [{"input": "15,44,79,50", "output": "44-15=29,79-29=50"}] * 9,
+    "countdown_cd5": [{"input": "1,2,3,4,5,15", "output": "1+2=3,3+3=6,4+5=9,6+9=15"}] * 9,
+    "sudoku4x4": [SUDOKU[0]] * 8 + [SUDOKU[1]],
+}
+
+
+def write(file: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    file.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return file
+
+
+def said(text: str, answer: str | None = None) -> Completion:
+    return Completion(text, answer, (), 1, 1, 1, 1, 1, "complete", 0.0)
+
+
+def spoken(name: str, example: Example) -> Completion:
+    """The gold answer as a model might give it."""
+    if name in {"humaneval", "mbpp"}:
+        return said(f"```python\n{example.gold}\n```<|endoftext|>")
+    if name.startswith(("countdown", "sudoku")):
+        return said(f"{example.gold}<|endoftext|>", example.gold)
+    return said(f"Let us see.\nThe answer is {example.gold}.<|eot_id|>", f" {example.gold}")
+
+
+def test_every_benchmark_has_rows_here() -> None:
+    assert set(ROWS) == set(BENCHMARKS)
+    assert all(name == benchmark.name for name, benchmark in BENCHMARKS.items())
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_gold_answer_is_right_and_nothing_is_wrong(name: str, tmp_path: Path) -> None:
+    benchmark = find(name, allow_execution=True)
+    examples = benchmark.examples(write(tmp_path / "rows.jsonl", ROWS[name]), None, 0)
+    skipped = 8 if name.startswith(("countdown", "sudoku")) else 0
+    assert len({example.id for example in examples}) == len(examples) == len(ROWS[name]) - skipped
+    for example in examples:
+        answer = benchmark.extract(spoken(name, example))
+        assert answer is not None
+        assert benchmark.grade(example, answer)
+        assert not benchmark.grade(example, benchmark.extract(said("", "")))
+        assert not benchmark.grade(example, benchmark.extract(said("```\nno\n```", "no")))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_options_are_what_the_engine_takes(name: str) -> None:
+    options = Options.of(BENCHMARKS[name].options)
+    window, start, length = options.max_new_tokens, options.answer_start, options.answer_length
+    assert window is not None
+    assert start is not None
+    assert length is not None
+    assert options.steps == window
+    assert options.block_length is not None
+    assert window % options.block_length == 0
+    assert start + length <= window
+    json.dumps(dict(BENCHMARKS[name].options))
+
+
+def test_budgets_and_thresholds_are_the_papers() -> None:
+    short, plan = (64, 64, 16), Staged(7.5, 5.0, 2.5)
+    paper = {
+        **dict.fromkeys(["mmlu", "arc_challenge", "hellaswag", "truthfulqa", "winogrande", "piqa"], (short, plan)),
+        **dict.fromkeys(["gsm8k", "gpqa"], ((256, 256, 32), Staged(8.0, 5.0, 3.5))),
+        **dict.fromkeys(["humaneval", "mbpp"], ((512, 512, 32), Staged(7.5, 5.0, 4.5))),
+        **dict.fromkeys(["countdown", "countdown_cd3"], ((32, 32, 32), plan)),
+        "sudoku4x4": ((24, 24, 24), plan),
+    }
+    for name, (budget, thresholds) in paper.items():
+        options = BENCHMARKS[name].options
+        assert tuple(options[key] for key in ("max_new_tokens", "steps", "block_length")) == budget
+        assert BENCHMARKS[name].thresholds == thresholds
+
+
+def test_the_number_of_gsm8k_stands_where_the_paper_has_it() -> None:
+    asked = GSM8K().options
+    assert (asked["pins"], asked["answer_start"], asked["answer_length"]) == ({200: " The answer is"}, 204, 5)
+    half = GSM8K(window=128).options
+    assert (half["pins"], half["answer_start"], half["answer_length"]) == ({100: " The answer is"}, 104, 5)
+    with pytest.raises(RequestError, match="window"):
+        _ = GSM8K(window=8).options
+
+
+def test_options_are_shuffled_by_seed_and_example(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ROWS["truthfulqa"])
+    golds = [[e.gold for e in find("truthfulqa").examples(file, None, seed)] for seed in (0, 0, 1)]
+    assert golds[0] == golds[1] != golds[2]
+    assert set(golds[0]) == set("ABCD")
+    # What one example's order is does not depend on the others.
+    turned = find("truthfulqa").examples(write(tmp_path / "turned.jsonl", ROWS["truthfulqa"][::-1]), None, 0)
+    assert [e.gold for e in turned] == golds[0][::-1]
+
+
+def test_a_limit_is_a_seeded_choice(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ROWS["truthfulqa"])
+    few = [[e.id for e in find("truthfulqa").examples(file, 5, seed)] for seed in (0, 0, 1)]
+    assert few[0] == few[1] != few[2]
+    assert len(set(few[0])) == 5
+    assert len(find("truthfulqa").examples(file, 500, 0)) == 20
+    with pytest.raises(RequestError, match="limit"):
+        find("truthfulqa").examples(file, 0, 0)
+
+
+def test_the_region_has_the_first_word_for_a_letter() -> None:
+    mmlu = find("mmlu")
+    assert mmlu.extract(said("The answer is B. The answer is C", " B")) == "B"
+    assert mmlu.extract(said("The answer is C", " the")) == "C"
+    assert mmlu.extract(said("no idea", None)) is None
+
+
+def test_a_number_longer_than_the_region_is_read_whole() -> None:
+    assert find("gsm8k").extract(said("The answer is 1,450,000.", "1,450")) == "1450000"
+    assert find("gsm8k").extract(said("It is 4", "5")) == "5"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "86+28=114,31-13=18,114-18=97",  # false
+        "86+28=114,114-18=96",  # 18 is no number of ours
+        "86+28=114,31-13=18",  # not the target
+        "86+28=114,86+13=99,114-18=96",  # used twice
+        "96+0=96",
+    ],
+)
+def test_countdown_refuses(answer: str) -> None:
+    example = Example("x", "", "", {"puzzle": "86,28,13,31,96"})
+    assert not find("countdown").grade(example, answer)
+
+
+@pytest.mark.parametrize(("puzzle", "answer", "right"), [("7,2,3", "7/2=3", False), ("6,2,3", "6/2=3", True)])
+def test_division_has_to_be_exact(puzzle: str, answer: str, right: bool) -> None:
+    numbers, target = puzzle.rsplit(",", 1)
+    example = Example("x", "", "", {"puzzle": f"{numbers},5,{int(target) + 5}"})
+    assert find("countdown_cd3").grade(example, f"{answer},{target}+5={int(target) + 5}") is right
+
+
+def test_any_valid_grid_will_do_but_the_givens_stay() -> None:
+    sudoku = find("sudoku4x4")
+    free, fixed = (Example("x", "", "", {"puzzle": row["input"]}) for row in reversed(SUDOKU))
+    assert sudoku.grade(free, SUDOKU[0]["output"])
+    assert sudoku.grade(free, SUDOKU[1]["output"])
+    assert not sudoku.grade(fixed, SUDOKU[1]["output"])
+    assert not sudoku.grade(free, "1234\n1234\n1234\n1234")
+    assert not sudoku.grade(free, "1234\n2341\n3412\n4123")  # the boxes repeat
+
+
+def test_code_runs_only_when_it_may(tmp_path: Path) -> None:
+    for name in ("humaneval", "mbpp"):
+        example = find(name).examples(write(tmp_path / "rows.jsonl", ROWS[name]), None, 0)[0]
+        with pytest.raises(RequestError, match="allow_execution"):
+            find(name).grade(example, example.gold)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "    return 2 * x",
+        "return 2 * x",
+        "y = 2 * x\nif y:\n    return y\nreturn 0",
+        CODE,
+        "    def twice(x):\n        return math.floor(2 * x)",
+        "import math\n\ndef help(x):\n    return x\n\ndef twice(x):\n    return 2 * help(x)\n\nprint(twice(4))",
+    ],
+)
+def test_a_function_or_its_body_will_do(answer: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(program(ROWS["humaneval"][0]["prompt"], "twice", answer), scope)
+    assert scope["twice"](21) == 42
+
+
+def test_many_programs_are_judged_in_order(tmp_path: Path) -> None:
+    example = MBPP().examples(write(tmp_path / "rows.jsonl", ROWS["mbpp"]), None, 0)[0]
+    verdicts = MBPP(allow_execution=True).verdicts([example] * 3, [CODE, None, "def twice(x): return 4"], jobs=3)
+    assert [verdict.passed for verdict in verdicts] == [True, False, False]
+    assert "no code" in verdicts[1].reason
+
+
+def test_files_of_every_kind(tmp_path: Path) -> None:
+    rows = ROWS["gpqa"]
+    listed = tmp_path / "rows.json"
+    listed.write_text(json.dumps(rows))
+    table = tmp_path / "rows.csv"
+    with table.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    packed = tmp_path / "rows.jsonl.gz"
+    packed.write_bytes(gzip.compress(write(tmp_path / "rows.jsonl", rows).read_bytes()))
+    found = [find("gpqa").examples(path, None, 0) for path in (listed, table, packed, tmp_path / "rows.jsonl")]
+    assert all(one == found[0] for one in found)
+
+
+def test_a_folder_or_the_variable_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "piqa"
+    folder.mkdir()
+    write(folder / "hf_validation.jsonl", ROWS["piqa"])
+    monkeypatch.delenv("FORETELL_DATA", raising=False)
+    found = [find("piqa").examples(path, None, 0) for path in (tmp_path, folder)]
+    monkeypatch.setenv("FORETELL_DATA", str(tmp_path))
+    assert found == [find("piqa").examples(None, None, 0)] * 2
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORETELL_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(RequestError, match=r"hf_test\.jsonl.*FORETELL_DATA.*cais/mmlu.*not installed"):
+        find("mmlu").examples(None, None, 0)
+    with pytest.raises(RequestError, match=r"looked for .*mmlu.*hf_test\.jsonl"):
+        find("mmlu").examples(tmp_path, None, 0)
+    with pytest.raises(RequestError, match="your own copy"):
+        find("gpqa").examples(None, None, 0)
+
+
+def test_the_hub_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def load_dataset(path: str, config: str | None, **more: Any) -> list[dict[str, Any]]:
+        asked.append((path, config, more["split"]))
+        return ROWS["mmlu"]
+
+    monkeypatch.delenv("FORETELL_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert len(find("mmlu").examples(None, None, 0)) == 3
+    assert asked == [("cais/mmlu", "all", "test")]
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "problem"),
+    [
+        ("mmlu", {"answer": 4}, "'answer' must be a whole number from 0 to 3"),
+        ("mmlu", {"answer": True}, "'answer' must be"),
+        ("mmlu", {"choices": "abcd"}, "list of texts"),
+        ("mmlu", {"choices": ["a"]}, "2 to 4 options"),
+        ("mmlu", {"choices": ["a", "b"], "answer": 2}, "number 3 of 2"),
+        ("mmlu", {"question": " "}, "not empty"),
+        ("arc_challenge", {"answerKey": "Z"}, "none of the labels"),
+        ("arc_challenge", {"choices": []}, "object"),
+        ("truthfulqa", {"mc1_targets": {"choices": ["a", "b"], "labels": [1, 1]}}, "one label"),
+        ("winogrande", {"sentence": "no gap"}, "gap"),
+        ("gsm8k", {"answer": "18"}, "####"),
+        ("humaneval", {"entry_point": "other"}, "entry point"),
+        ("sudoku4x4", {"output": "1111\n1111\n1111\n1111"}, "does not solve"),
+        ("countdown", {"output": "__import__('os')"}, "does not solve"),
+    ],
+)
+def test_a_bad_row_is_named_by_its_line(name: str, row: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    rows = [*ROWS[name], ROWS[name][0] | row]
+    with pytest.raises(RequestError, match=rf"rows\.jsonl, line {len(rows)}\b.*{problem}"):
+        find(name).examples(write(tmp_path / "rows.jsonl", rows), None, 0)
+
+
+def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    for line, problem in (("{", "not JSON"), ("3", "expected an object"), ("{}", "there is no")):
+        file.write_text(json.dumps(ROWS["piqa"][0]) + "\n\n" + line)
+        with pytest.raises(RequestError, match=rf"rows\.jsonl, line 3: {problem}"):
+            find("piqa").examples(file, None, 0)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(RequestError, match="cannot be read"):
+        find("piqa").examples(file, None, 0)
+    with pytest.raises(RequestError, match="8 rows to show"):
+        find("countdown").examples(write(file, ROWS["countdown"][:8]), None, 0)
+
+
+def test_an_unknown_name_is_met_with_the_nearest() -> None:
+    with pytest.raises(RequestError, match="did you mean 'humaneval'"):
+        find("human_eval")
+    assert find("humaneval") == HumanEval()
+    assert find("humaneval", allow_execution=True) == replace(HumanEval(), allow_execution=True)
