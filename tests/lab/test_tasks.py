@@ -11,22 +11,23 @@ import numpy as np
 import pytest
 
 from foretell.errors import RecipeError
-from foretell.lab.tasks import TASKS, Problem, draw, held_out
+from foretell.lab.tasks import DRILLS, TASKS, Problem, draw, held_out
 from foretell.lab.tasks.countdown import pose, solves
 from foretell.lab.tasks.pairs import Pairs
 from foretell.lab.tasks.sudoku import Sudoku, solutions
 from foretell.lab.tasks.word import Word
 
-NAMES = sorted(TASKS)
+EVERY = TASKS | DRILLS
+NAMES = sorted(EVERY)
 
 
 def problems(name: str, count: int = 400, seed: int = 0, *, test: bool = False) -> list[Problem]:
-    return draw(TASKS[name], np.random.default_rng(seed), count, test=test)
+    return draw(EVERY[name], np.random.default_rng(seed), count, test=test)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_worked_response_is_right(name: str) -> None:
-    assert all(TASKS[name].check(p, p.response) for p in problems(name))
+    assert all(EVERY[name].check(p, p.response) for p in problems(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -34,13 +35,13 @@ def test_a_changed_last_token_is_wrong(name: str) -> None:
     for problem in problems(name, 100):
         last = problem.response[-1]
         other = {"A": "B", "B": "C", "C": "D", "D": "A"}.get(last) or str((int(last) + 1) % 10)
-        assert not TASKS[name].check(problem, problem.response[:-1] + other)
+        assert not EVERY[name].check(problem, problem.response[:-1] + other)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("text", ["", "The answer is", "1+", "1=1", "\n\n\n", "1+1=2,2", "The answer is x"])
 def test_a_broken_response_is_wrong_and_no_error(name: str, text: str) -> None:
-    assert not TASKS[name].check(problems(name, 1)[0], text)
+    assert not EVERY[name].check(problems(name, 1)[0], text)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -147,6 +148,11 @@ def test_countdown_trains_one_answer_a_prompt() -> None:
 def test_countdown_knows_more_than_twenty_thousand_problems() -> None:
     cores = {problem.core for problem in problems("countdown", 25_000)}
     assert len(cores) > 20_000
+
+
+def test_sums_never_show_a_fact_that_is_held_out() -> None:
+    for problem in problems("sums", 200):
+        assert not any(held_out(fact) for fact in problem.core.split(";"))
 
 
 def test_pairs_are_read_from_a_file(tmp_path: Path) -> None:

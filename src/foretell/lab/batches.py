@@ -14,6 +14,7 @@ from torch import Tensor
 from foretell.errors import ModelError
 from foretell.lab.masks import Bools, Floats, Ints, Masking
 from foretell.lab.tasks import Piece, Problem, Task
+from foretell.lab.tasks.problem import GIVEN
 from foretell.lab.vocabulary import EOS, EOT, MASK, START
 from foretell.protocols import Inputs
 
@@ -71,7 +72,7 @@ class Encoder:
         tokens, level = np.array([*chain, *tail], dtype=np.int64).T
         ended = tokens == self.eos
         weight = np.where(ended & np.roll(ended, 1), self.eos_weight, 1.0)  # the first EOS says where the text ends
-        free = np.ones(window, dtype=bool)
+        free = level > GIVEN
         if pinned:
             end = window - len(answer)
             free[end - len(suffix) : end] = False

@@ -22,7 +22,7 @@ class Log:
         self.path = recipe.out / LOG
         self.recipe, self.active = recipe, rank == 0
         self.start, self.begun = start, time.monotonic()
-        self.losses: dict[str, list[float]] = {name: [] for name in recipe.mix}
+        self.losses: dict[str, list[float]] = {name: [] for name in recipe.names}
         if self.active:
             recipe.out.mkdir(parents=True, exist_ok=True)
             kept = [x for x in self.lines() if x["step"] <= start]  # what came after the checkpoint is done again

@@ -8,8 +8,16 @@ from pathlib import Path
 
 from foretell.errors import RecipeError, unknown
 from foretell.lab.masks import Masking
-from foretell.lab.tasks import TASKS, Task
+from foretell.lab.tasks import DRILLS, TASKS, Task
 from foretell.lab.tasks.pairs import Pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A change of the mix in the course of a run."""
+
+    start: int
+    mix: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +27,10 @@ class TrainRecipe:
     model: Path  # folder with config.json and tokenizer.json
     out: Path  # folder for checkpoints and the log
     steps: int  # of each process
-    mix: dict[str, float]  # share of the steps that each task gets
+    mix: dict[str, float]  # share of the steps that each task gets at first
     rows: dict[str, int]  # rows of a batch of each task
     pairs: tuple[Pairs, ...] = ()  # tasks read from files
+    later: tuple[Phase, ...] = ()  # other shares from some step on
     seed: int = 0
     processes: int = 2
     average_every: int = 10  # steps between two averagings of the parameters
@@ -41,18 +50,27 @@ class TrainRecipe:
     masking: Masking = field(default_factory=Masking)
 
     def __post_init__(self) -> None:
-        for name in (*self.mix, *self.rows):
+        for name in (*self.names, *self.rows):
             if name not in self.tasks:
                 raise RecipeError(unknown("task", name, self.tasks))
-        for name in self.mix:
+        for name in self.names:
             if name not in self.rows:
                 raise RecipeError(f"task {name!r} has a share of the mix but no number of rows")
         if self.save_every % self.log_every:
             raise RecipeError(f"save_every ({self.save_every}) must be a multiple of log_every ({self.log_every})")
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Every task that is trained at some time."""
+        return tuple(dict.fromkeys(name for mix in (self.mix, *(phase.mix for phase in self.later)) for name in mix))
+
+    def mix_at(self, step: int) -> dict[str, float]:
+        begun = [phase.mix for phase in self.later if phase.start <= step]
+        return begun[-1] if begun else self.mix
+
+    @property
     def tasks(self) -> dict[str, Task]:
-        return TASKS | {task.name: task for task in self.pairs}
+        return TASKS | DRILLS | {task.name: task for task in self.pairs}
 
     @classmethod
     def read(cls, file: Path) -> TrainRecipe:
@@ -65,6 +83,7 @@ class TrainRecipe:
         here = file.parent
         for name in ("model", "out"):
             values[name] = (here / values[name]).resolve()
+        values["later"] = tuple(Phase(**each) for each in values.get("later", ()))
         values["masking"] = Masking(**values.get("masking", {}))
         values["pairs"] = tuple(Pairs.read(here / each.pop("file"), **each) for each in values.get("pairs", ()))
         return cls(**values)

@@ -44,14 +44,16 @@ def batches(recipe: TrainRecipe, encoder: Encoder, rank: int, start: int) -> Ite
     group, skip = divmod(start, GROUP)
     while True:
         rng = np.random.default_rng([recipe.seed, rank, group])
-        names = list(recipe.mix)
-        shares = np.array([recipe.mix[name] for name in names])
+        mix = recipe.mix_at(group * GROUP)
+        names = list(mix)
+        shares = np.array([mix[name] for name in names])
         edges = np.cumsum(shares / shares.sum())
         turns = rng.permutation(np.searchsorted(edges, (np.arange(GROUP) + rng.random()) / GROUP))
         waiting = {name: group_of(recipe, encoder, name, int((turns == i).sum()), rng) for i, name in enumerate(names)}
-        for turn in turns[skip:]:
-            name = names[turn]
-            yield name, waiting[name].pop()
+        for index, turn in enumerate(turns):
+            batch = waiting[names[turn]].pop()
+            if index >= skip:
+                yield names[turn], batch
         group, skip = group + 1, 0
 
 
@@ -202,12 +204,12 @@ def work(rank: int, recipe: TrainRecipe, meeting: str, parent: int) -> None:
 def test(run: Run, encoder: Encoder) -> dict[str, float]:
     """Accuracy of the averaged weights on held-out problems, each process on its own ones."""
     recipe = run.recipe
-    seeds = [[recipe.seed, run.rank, index] for index in range(len(recipe.mix))]
+    seeds = [[recipe.seed, run.rank, index] for index in range(len(recipe.names))]
     right = [
         accuracy(run.ema, encoder, recipe.tasks[name], recipe.test_rows, np.random.default_rng(seed))
-        for name, seed in zip(recipe.mix, seeds, strict=True)
+        for name, seed in zip(recipe.names, seeds, strict=True)
     ]
-    return dict(zip(recipe.mix, mean_over_processes(torch.tensor(right)).tolist(), strict=True))
+    return dict(zip(recipe.names, mean_over_processes(torch.tensor(right)).tolist(), strict=True))
 
 
 def train(recipe: TrainRecipe) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from numpy.random import Generator
 
+GIVEN = -1  # the level of what is never hidden
 HELD_OUT_IN = 10  # one core in ten is never trained on
 
 
