@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check format test-slow bench clean
+.PHONY: setup demo test check format test-slow test-lm-eval bench clean
 
 setup: $(VENV)/.ready
 
@@ -28,6 +28,16 @@ test: check
 test-slow: setup
 	$(BIN)/pytest -m slow
 
+# The harness wants other versions of some packages, so it has an environment of its own.
+test-lm-eval: $(VENV)-lm-eval/.ready
+	$(VENV)-lm-eval/bin/pytest -m lm_eval tests/lab/test_lm_eval.py
+
+$(VENV)-lm-eval/.ready: pyproject.toml
+	test -x $(VENV)-lm-eval/bin/python || $(PYTHON) -m venv $(VENV)-lm-eval
+	$(VENV)-lm-eval/bin/python -m pip install --quiet torch==2.13.0
+	$(VENV)-lm-eval/bin/python -m pip install --quiet lm-eval==0.4.13 pytest pytest-timeout --editable ".[lm-eval]"
+	touch $@
+
 bench: setup
 	$(BIN)/pytest -m bench
 
@@ -36,4 +46,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lm-eval build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

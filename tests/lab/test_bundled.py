@@ -10,6 +10,7 @@ import pytest
 from foretell.engine.engine import Completion
 from foretell.errors import RequestError
 from foretell.lab import bundled
+from foretell.lab.benchmarks import BENCHMARKS
 from foretell.lab.bundled import BUNDLED, Bundled
 from foretell.lab.catalogue import CATALOGUE, benchmark_named
 from foretell.lab.tasks import TASKS, held_out
@@ -55,5 +56,9 @@ def test_a_supply_that_runs_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_catalogue_has_them() -> None:
     assert set(BUNDLED) <= set(CATALOGUE)
+    assert set(BENCHMARKS) <= set(CATALOGUE)
+    assert len(set(CATALOGUE)) == len(CATALOGUE)
+    assert benchmark_named("countdown") is BUNDLED["countdown"]
+    assert benchmark_named("countdown_cd4") is BENCHMARKS["countdown"]
     with pytest.raises(RequestError, match="did you mean 'sudoku'"):
         benchmark_named("sudoko")
