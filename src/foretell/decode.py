@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foretell.predict import predict
-from foretell.protocols import Beliefs, Denoiser
+from foretell.protocols import Beliefs, Denoiser, Verdict
 from foretell.recipe import Recipe
 from foretell.state import DecodeState
 
@@ -22,8 +22,13 @@ class Step:
     beliefs: Beliefs
     answer: Tensor  # [B, N] the region as it was for this step
     unmasked: Tensor  # [B, N] positions filled by this step
-    settled: Tensor  # [B] rows committed early by the stopping rule
+    verdict: Verdict  # the stopping rule's; only rows that took part can be settled
     alive: Tensor  # [B] rows that took part
+
+    @property
+    def settled(self) -> Tensor:
+        """[B] rows committed early by the stopping rule."""
+        return self.verdict.settled
 
 
 def decode(model: Denoiser, state: DecodeState, recipe: Recipe, *, observed: bool = False) -> Iterator[Step]:
@@ -44,8 +49,9 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     beliefs.read(alive[:, None] if observed else eligible | (recipe.stop.reads(state) & alive[:, None]))
 
     # Prophet's check comes first: a settled answer ends the refinement of the whole row.
-    settled = recipe.stop(beliefs, state) & alive
-    commit = settled | (alive & (state.step + 1 >= state.budget))
+    verdict = recipe.stop(beliefs, state)
+    verdict = verdict._replace(settled=verdict.settled & alive)
+    commit = verdict.settled | (alive & (state.step + 1 >= state.budget))
     rest = commit[:, None] & state.masked
     beliefs.read(rest)
 
@@ -55,4 +61,4 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     unmask = torch.where(commit[:, None], rest, chosen)
 
     state.reveal(unmask, beliefs.tokens)
-    return Step(index, beliefs, state.answer, unmask, settled, alive)
+    return Step(index, beliefs, state.answer, unmask, verdict, alive)

@@ -104,11 +104,18 @@ class Transfer(Protocol):
         """Bool [B, N], a subset of `state.eligible`. `scores` is -inf elsewhere."""
 
 
+class Verdict(NamedTuple):
+    """A stopping rule's answer; a rule that compares one number with a bar shows them. [B] each"""
+
+    settled: Tensor
+    value: Tensor | None = None  # what the rule watches
+    bar: Tensor | None = None  # what that has to reach
+
+
 class Stop(Protocol):
     """Is the answer settled, so that everything left can be committed at once?"""
 
     def reads(self, state: DecodeState) -> Tensor:
         """Bool [B, N]: the positions whose beliefs the rule looks at. Nothing else is computed for it."""
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
-        """Bool [B]."""
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict: ...

@@ -22,10 +22,15 @@ from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Schedule, Staged
 from foretell.policies.stop.stable import Stable
+from foretell.protocols import Verdict
 from foretell.recipe import Recipe
 from foretell.state import DecodeState
 
 MASK = 0
+
+
+def fires(verdict: Verdict) -> bool:
+    return bool(verdict.settled)
 
 
 def state_of(layout: Layout, rows: int = 1, steps: int | None = None) -> DecodeState:
@@ -56,8 +61,8 @@ def test_last_step_of_each_stage(budget: int, paper: tuple[int, int], released: 
     sure = beliefs([[6.0] * 4] * budget)  # between high and mid
     surer = beliefs([[3.0] * 4] * budget)  # between mid and low
     for rule, (high, mid) in ((Prophet(), paper), (Prophet(one_based=True), released)):
-        assert int(rule(sure, state).int().argmax()) == high
-        assert int(rule(surer, state).int().argmax()) == mid
+        assert int(rule(sure, state).settled.int().argmax()) == high
+        assert int(rule(surer, state).settled.int().argmax()) == mid
 
 
 @pytest.mark.parametrize(
@@ -81,17 +86,19 @@ def test_schedules(schedule: Schedule, values: list[float]) -> None:
 def test_reductions_differ() -> None:
     state = state_of(Layout(5, answer=(0, 5)))
     seen = beliefs([[9.0, 9.0, 9.0, 9.0, 1.0]])
-    assert bool(Prophet(Linear(7, 7))(seen, state))  # the mean of 7.4 hides the unsure token
-    assert not bool(Prophet(Linear(7, 7), reduce="min")(seen, state))
-    assert not bool(Prophet(Linear(7, 7), reduce="quantile", q=0.2)(seen, state))
-    assert bool(Prophet(Linear(7, 7), reduce="quantile", q=0.25)(seen, state))
-    assert Prophet(reduce="quantile", q=0.0).gauge(seen, state).value.tolist() == [1.0]
+    assert fires(Prophet(Linear(7, 7))(seen, state))  # the mean of 7.4 hides the unsure token
+    assert not fires(Prophet(Linear(7, 7), reduce="min")(seen, state))
+    assert not fires(Prophet(Linear(7, 7), reduce="quantile", q=0.2)(seen, state))
+    assert fires(Prophet(Linear(7, 7), reduce="quantile", q=0.25)(seen, state))
+    lowest = Prophet(reduce="quantile", q=0.0)(seen, state).value
+    assert lowest is not None
+    assert lowest.tolist() == [1.0]
 
 
 def test_at_the_threshold_it_settles() -> None:
     state = state_of(Layout(2, answer=(0, 2)))
-    assert bool(Prophet(Linear(5, 5))(beliefs([[4.0, 6.0]]), state))
-    assert not bool(Prophet(Linear(5, 5))(beliefs([[4.0, 5.9375]]), state))
+    assert fires(Prophet(Linear(5, 5))(beliefs([[4.0, 6.0]]), state))
+    assert not fires(Prophet(Linear(5, 5))(beliefs([[4.0, 5.9375]]), state))
 
 
 def test_filled_positions_count_or_not() -> None:
@@ -100,29 +107,29 @@ def test_filled_positions_count_or_not() -> None:
     state.window[0, 0] = 5
     seen = beliefs([[0.0, 6.0, 6.0, 0.0]])
     everywhere, open_only = Prophet(Linear(5, 5)), Prophet(Linear(5, 5), over="masked")
-    assert not bool(everywhere(seen, state))
-    assert bool(open_only(seen, state))
+    assert not fires(everywhere(seen, state))
+    assert fires(open_only(seen, state))
     assert everywhere.reads(state).tolist() == [[True, True, True, False]]
     assert open_only.reads(state).tolist() == [[False, True, True, False]]
     state.window[0, :3] = 5  # the answer is written: nothing can change it
-    assert bool(open_only(seen, state))
-    assert not bool(Prophet(Linear(math.inf, 1), over="masked")(seen, state))
+    assert fires(open_only(seen, state))
+    assert not fires(Prophet(Linear(math.inf, 1), over="masked")(seen, state))
 
 
 def test_clock_by_tokens() -> None:
     state = state_of(Layout(4, answer=(0, 4)), steps=100)
     seen = beliefs([[3.0] * 4])
     by_tokens = Prophet(clock="tokens")
-    assert not bool(by_tokens(seen, state))
+    assert not fires(by_tokens(seen, state))
     state.window[0, :3] = 5  # three quarters filled in no time
-    assert bool(by_tokens(seen, state))
-    assert not bool(Prophet()(seen, state))
+    assert fires(by_tokens(seen, state))
+    assert not fires(Prophet()(seen, state))
 
 
 def test_an_empty_region_never_settles() -> None:
     state = state_of(Layout(4))
     for rule in (Prophet(Linear(0, 0)), Prophet(Linear(0, 0), over="masked"), Stable(1, math.inf), Never()):
-        assert not bool(rule(beliefs([[99.0] * 4]), state))
+        assert not fires(rule(beliefs([[99.0] * 4]), state))
 
 
 def test_stable_counts_comparisons_not_steps() -> None:
@@ -131,10 +138,10 @@ def test_stable_counts_comparisons_not_steps() -> None:
     fired = []
     for tokens in ([3, 4], [3, 5], [3, 5], [3, 5]):
         seen = beliefs([[0.0, 0.0]], [tokens], entropy=0.001)
-        fired.append([bool(Stable(k)(seen, state)) for k in (1, 2)])
+        fired.append([fires(Stable(k)(seen, state)) for k in (1, 2)])
         state.reveal(torch.zeros_like(state.pinned), seen.tokens)
     assert fired == [[False, False], [False, False], [True, False], [True, True]]
-    assert not bool(Stable(1)(beliefs([[0.0, 0.0]], [[3, 5]], entropy=0.01), state))
+    assert not fires(Stable(1)(beliefs([[0.0, 0.0]], [[3, 5]], entropy=0.01), state))
 
 
 def test_combinations() -> None:
@@ -142,7 +149,7 @@ def test_combinations() -> None:
     sure = beliefs([[9.0, 9.0]])
     yes, no = Prophet(Linear(1, 1)), Never()
     assert [
-        bool(rule(sure, state)) for rule in (All((yes, yes)), All((yes, no)), AnyOf((yes, no)), AnyOf((no, no)))
+        fires(rule(sure, state)) for rule in (All((yes, yes)), All((yes, no)), AnyOf((yes, no)), AnyOf((no, no)))
     ] == [
         True,
         False,
@@ -206,6 +213,6 @@ def test_sched_waits_for_the_draft() -> None:
     rule = All((Prophet(Linear(1, 1)), Stable(entropy=math.inf)))
     state = replace(state_of(Layout(2, answer=(0, 2))))
     first, second = beliefs([[9.0, 9.0]], [[3, 4]]), beliefs([[9.0, 9.0]], [[3, 4]])
-    assert not bool(rule(first, state))
+    assert not fires(rule(first, state))
     state.reveal(torch.zeros_like(state.pinned), first.tokens)
-    assert bool(rule(second, state))
+    assert fires(rule(second, state))

@@ -48,8 +48,9 @@ def show(
     console.print(heatmap(trace, console.width, HEIGHT), "\n")
     rule = prophet_in(trace.request.recipe.stop)
     if rule is not None:
-        value, bar = rule.gauge(trace, trace.states())
-        console.print(chart(value.tolist(), bar.tolist(), console.width), "\n")
+        verdict = rule(trace, trace.states())
+        if verdict.value is not None and verdict.bar is not None:
+            console.print(chart(verdict.value.tolist(), verdict.bar.tolist(), console.width), "\n")
     _show_dynamics(console, trace)
     _show_drafts(console, trace)
 

@@ -15,13 +15,12 @@ from torch import Tensor
 from foretell.decode import Step, decode
 from foretell.engine.codec import Codec
 from foretell.engine.options import Options, Order, order
-from foretell.engine.scheduler import Finish, Outcome, Scheduler, finish_of
+from foretell.engine.scheduler import Finish, Outcome, Row, Scheduler, outcome_of
 from foretell.engine.trace import Recorder, Trace, with_words
 from foretell.errors import ModelError, RequestError
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.chat import Message
 from foretell.models.load import load_model
-from foretell.policies.stop.prophet import Prophet
 from foretell.protocols import Denoiser
 from foretell.state import DecodeState
 
@@ -51,6 +50,7 @@ class Completion:
     forwards: int
     finish: Finish
     seconds: float
+    gap: float | None = None  # what the stopping rule measured when it settled
     trace: Trace | None = None
     notes: tuple[str, ...] = ()
 
@@ -131,13 +131,18 @@ class Engine:
         self, prompts: Sequence[Prompt], *, trace: bool = False, batch_size: int = 8, **options: Any
     ) -> Iterator[tuple[int, Completion]]:
         """(index, completion) of every prompt, in the order in which they finish."""
+        asked = self.order(**options)
+        return self.fulfil([(prompt, asked) for prompt in prompts], trace=trace, batch_size=batch_size)
+
+    def fulfil(
+        self, orders: Sequence[tuple[Prompt, Order]], *, trace: bool = False, batch_size: int = 8
+    ) -> Iterator[tuple[int, Completion]]:
+        """The same for prompts that are each decoded in their own way."""
         if batch_size < 1:
             raise RequestError(f"batch_size must be at least 1, got {batch_size}")
-        asked = self.order(**options)
         scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device)
-        requests = [self.request(prompt, asked) for prompt in prompts]
-        for outcome in scheduler.run(requests):
-            yield outcome.ticket, self._completion(outcome, asked)
+        for outcome in scheduler.run([self.request(*each) for each in orders]):
+            yield outcome.ticket, self._completion(outcome, orders[outcome.ticket][1])
 
     def stream(self, prompt: Prompt, *, trace: bool = False, **options: Any) -> Iterator[Frame]:
         """A frame after every step; the last one carries the completion."""
@@ -148,11 +153,10 @@ class Engine:
         for step in decode(self.model, state, request.recipe, observed=True):
             if trace:
                 recorder.observe(step, 0)
-            frame = _frame(request, state, step)
+            frame = _frame(state, step)
             if state.done[0]:
                 made = recorder.trace(state.mask_id, state.end_ids) if trace else None
-                window, seconds = tuple(state.window[0].tolist()), time.perf_counter() - started
-                outcome = Outcome(0, request, window, int(state.step[0]), finish_of(0, state, step), seconds, made)
+                outcome = outcome_of(0, Row(0, request, started), state, step, made)
                 frame = replace(frame, completion=self._completion(outcome, asked))
             yield frame
 
@@ -198,6 +202,7 @@ class Engine:
             forwards=outcome.steps * (2 if request.recipe.guidance else 1),
             finish=outcome.finish,
             seconds=outcome.seconds,
+            gap=outcome.gap,
             trace=outcome.trace and with_words(outcome.trace, self._words(outcome.trace)),
             notes=asked.notes,
         )
@@ -250,11 +255,8 @@ def _parameters(model: Any) -> Iterator[Tensor]:
     return iter(model.parameters()) if isinstance(model, torch.nn.Module) else iter(())
 
 
-def _frame(request: Request, state: DecodeState, step: Step) -> Frame:
-    stop, gauge = request.recipe.stop, None
-    if isinstance(stop, Prophet):
-        value, bar = stop.gauge(step.beliefs, _before(state, step))
-        gauge = (float(value[0]), float(bar[0]))
+def _frame(state: DecodeState, step: Step) -> Frame:
+    value, bar = step.verdict.value, step.verdict.bar
     return Frame(
         step=int(step.index[0]),
         budget=state.budget,
@@ -264,12 +266,5 @@ def _frame(request: Request, state: DecodeState, step: Step) -> Frame:
         pinned=tuple(state.pinned[0].tolist()),
         answer=tuple(step.answer[0].tolist()),
         settled=bool(step.settled[0]),
-        gauge=gauge,
+        gauge=None if value is None or bar is None else (float(value[0]), float(bar[0])),
     )
-
-
-def _before(state: DecodeState, step: Step) -> DecodeState:
-    """The state as the stopping rule saw it."""
-    canvas = state.canvas.clone()
-    canvas[:, state.prompt_length :][step.unmasked] = state.mask_id
-    return replace(state, canvas=canvas, step=step.index, answer=step.answer)

@@ -29,6 +29,7 @@ class Outcome:
     steps: int
     finish: Finish
     seconds: float
+    gap: float | None  # what the stopping rule measured when it settled
     trace: Trace | None
 
 
@@ -39,7 +40,10 @@ class Row:
     ticket: int
     request: Request
     started: float
-    recorder: Recorder | None
+    recorder: Recorder | None = None
+
+    def trace(self, state: DecodeState) -> Trace | None:
+        return None if self.recorder is None else self.recorder.trace(state.mask_id, state.end_ids)
 
 
 @dataclass(slots=True)
@@ -77,7 +81,11 @@ class Scheduler:
             if row.recorder is not None:
                 row.recorder.observe(taken, index)
         done = state.done.tolist()
-        finished = [self._outcome(row, index, state, taken) for index, row in enumerate(self.running) if done[index]]
+        finished = [
+            outcome_of(index, row, state, taken, row.trace(state))
+            for index, row in enumerate(self.running)
+            if done[index]
+        ]
         if finished:
             self._retire(state, done)
         return finished
@@ -101,25 +109,23 @@ class Scheduler:
         first = self.running[0].request
         return request.recipe == first.recipe and request.layout.length == first.layout.length
 
-    def _outcome(self, row: Row, index: int, state: DecodeState, taken: Step) -> Outcome:
-        return Outcome(
-            ticket=row.ticket,
-            request=row.request,
-            tokens=tuple(state.window[index].tolist()),
-            steps=int(state.step[index]),
-            finish=finish_of(index, state, taken),
-            seconds=time.perf_counter() - row.started,
-            trace=None if row.recorder is None else row.recorder.trace(state.mask_id, state.end_ids),
-        )
-
     def _retire(self, state: DecodeState, done: list[bool]) -> None:
         keep = [index for index, over in enumerate(done) if not over]
         self.running = [self.running[index] for index in keep]
         self.state = state.select(torch.tensor(keep, device=state.canvas.device)) if keep else None
 
 
-def finish_of(row: int, state: DecodeState, taken: Step) -> Finish:
-    """Why a row that is done has ended."""
-    if taken.settled[row]:
-        return "settled"
-    return "eos" if state.stop_at_eos and state.ended[row].any() else "complete"
+def outcome_of(index: int, row: Row, state: DecodeState, taken: Step, trace: Trace | None) -> Outcome:
+    """What became of a row that is done."""
+    settled, value = bool(taken.settled[index]), taken.verdict.value
+    ended = state.stop_at_eos and bool(state.ended[index].any())
+    return Outcome(
+        ticket=row.ticket,
+        request=row.request,
+        tokens=tuple(state.window[index].tolist()),
+        steps=int(state.step[index]),
+        finish="settled" if settled else "eos" if ended else "complete",
+        seconds=time.perf_counter() - row.started,
+        gap=float(value[index]) if settled and value is not None else None,
+        trace=trace,
+    )

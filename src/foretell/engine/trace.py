@@ -58,7 +58,7 @@ class Trace:
 
     def replay(self, stop: Stop, region: Region | None = None) -> int | None:
         """The step at which `stop` would have fired, or None."""
-        fired = stop(self, self.states(region))
+        fired = stop(self, self.states(region)).settled
         return int(fired.int().argmax()) if fired.any() else None
 
     def committed(self, step: int) -> Tensor:

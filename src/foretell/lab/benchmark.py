@@ -1,4 +1,4 @@
-"""What an evaluation needs to know of a benchmark: its examples, how they are asked, where the answer is, what is right."""
+"""What an evaluation needs to know of a benchmark: its examples, their layout, where the answer is, what is right."""
 
 from __future__ import annotations
 

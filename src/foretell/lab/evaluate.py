@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from foretell.engine.engine import Engine, load
+from foretell.engine.engine import Completion, Engine, load
 from foretell.engine.files import save_traces
 from foretell.errors import RequestError, within
 from foretell.lab.benchmark import Benchmark, Example
 from foretell.lab.catalogue import benchmark_named
-from foretell.lab.decoding import Decoded, decode_all
 from foretell.lab.manifest import examples_hash, model_hash, settle, versions
 from foretell.lab.results import Record, alone, appending, part, read_records
 from foretell.lab.ways import Way
@@ -171,21 +170,20 @@ def _chunk(bench: Bench, index: int, pending: Sequence[int]) -> Iterator[list[Re
     ordered = sorted(results, key=lambda result: result[0])
     file = Path("traces") / f"{index:02d}-{pending[0]:06d}.npz"
     (what.out / file.parent).mkdir(exist_ok=True)
-    save_traces(what.out / file, [done.completion.trace for _, _, done in ordered if done.completion.trace])
+    save_traces(what.out / file, [done.trace for _, _, done in ordered if done.trace])
     yield [replace(record, trace=str(file), trace_index=i) for i, (_, record, _) in enumerate(ordered)]
 
 
-def _results(bench: Bench, way: Way, examples: Sequence[Example]) -> Iterator[tuple[int, Record, Decoded]]:
+def _results(bench: Bench, way: Way, examples: Sequence[Example]) -> Iterator[tuple[int, Record, Completion]]:
     asked = [(one.prompt, way.order(bench.engine, one, bench.what.seed)) for one in examples]
     started = time.perf_counter()
-    for done in decode_all(bench.engine, asked, bench.what.batch_size, bench.what.trace):
+    for place, done in bench.engine.fulfil(asked, trace=bench.what.trace, batch_size=bench.what.batch_size):
         wall = time.perf_counter() - started
-        yield done.place, _record(bench.benchmark, way, examples[done.place], done, wall), done
+        yield place, _record(bench.benchmark, way, examples[place], done, wall), done
         started = time.perf_counter()  # grading is not decoding
 
 
-def _record(benchmark: Benchmark, way: Way, example: Example, done: Decoded, wall: float) -> Record:
-    completion = done.completion
+def _record(benchmark: Benchmark, way: Way, example: Example, completion: Completion, wall: float) -> Record:
     answer = benchmark.extract(completion)
     return Record(
         recipe=way.name,
@@ -199,7 +197,7 @@ def _record(benchmark: Benchmark, way: Way, example: Example, done: Decoded, wal
         forwards=completion.forwards,
         tokens=completion.response_tokens,
         exit=completion.steps - 1 if completion.finish == "settled" else None,
-        gap=done.gap,
+        gap=completion.gap,
         finish=completion.finish,
         seconds=round(completion.seconds, 6),
         wall=round(wall, 6),

@@ -44,8 +44,9 @@ def heatmap(axes: Axes, trace: Trace, title: str) -> None:
 
 def gap(axes: Axes, trace: Trace, rule: Prophet) -> None:
     """The region's gap against tau(p), and the step at which the rule fires."""
-    state = trace.states()
-    value, bar = rule.gauge(trace, state)
+    _, value, bar = rule(trace, trace.states())
+    assert value is not None
+    assert bar is not None
     shown = torch.where(value.isfinite(), value, torch.nan)
     axes.plot(shown, color="#222222", linewidth=1.4, label="gap of the answer")
     axes.plot(bar, color="#888888", linewidth=1.2, linestyle="--", drawstyle="steps-post", label="threshold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 
@@ -9,8 +10,10 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RecipeError
-from foretell.protocols import Beliefs, Stop
+from foretell.protocols import Beliefs, Stop, Verdict
 from foretell.state import DecodeState
+
+Join = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +27,24 @@ class _Combined:
     def reads(self, state: DecodeState) -> Tensor:
         return reduce(torch.logical_or, (rule.reads(state) for rule in self.rules))
 
+    def _joined(self, join: Join, beliefs: Beliefs, state: DecodeState) -> Verdict:
+        """One verdict out of all; what it shows is what the first rule that shows something does."""
+        verdicts = [rule(beliefs, state) for rule in self.rules]
+        shown = next((one for one in verdicts if one.value is not None), verdicts[0])
+        return shown._replace(settled=reduce(join, (one.settled for one in verdicts)))
+
 
 @dataclass(frozen=True, slots=True)
 class All(_Combined):
     """Settled when every rule says so."""
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
-        return reduce(torch.logical_and, (rule(beliefs, state) for rule in self.rules))
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+        return self._joined(torch.logical_and, beliefs, state)
 
 
 @dataclass(frozen=True, slots=True)
 class Any(_Combined):
     """Settled when one rule says so."""
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
-        return reduce(torch.logical_or, (rule(beliefs, state) for rule in self.rules))
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+        return self._joined(torch.logical_or, beliefs, state)

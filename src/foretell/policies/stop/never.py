@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foretell.protocols import Beliefs
+from foretell.protocols import Beliefs, Verdict
 from foretell.state import DecodeState
 
 
@@ -16,5 +16,5 @@ class Never:
     def reads(self, state: DecodeState) -> Tensor:
         return torch.zeros_like(state.answer)
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
-        return torch.zeros_like(state.done)
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:  # noqa: ARG002
+        return Verdict(torch.zeros_like(state.done))

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from foretell.errors import one_of, within
 from foretell.policies.stop.schedules import Schedule, Staged
-from foretell.protocols import Beliefs
+from foretell.protocols import Beliefs, Verdict
 from foretell.state import DecodeState
-
-
-class Gauge(NamedTuple):
-    """What a rule watches, and the bar that it has to reach. [B] each"""
-
-    value: Tensor
-    bar: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +41,13 @@ class Prophet:
     def reads(self, state: DecodeState) -> Tensor:
         return state.answer & state.masked if self.over == "masked" else state.answer
 
-    def gauge(self, beliefs: Beliefs, state: DecodeState) -> Gauge:
-        """The region's gap, and the threshold at this row's progress; a region with nothing left to read is sure."""
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
         read = self.reads(state)
         value = self._reduced(beliefs.gap, read)
         value = torch.where(read.any(dim=1), value, torch.inf)
         value = torch.where(state.answer.any(dim=1), value, -torch.inf)
-        return Gauge(value, self.tau(self._progress(state)))
-
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
-        value, bar = self.gauge(beliefs, state)
-        return (value >= bar) & (bar < torch.inf)
+        bar = self.tau(self._progress(state))
+        return Verdict((value >= bar) & (bar < torch.inf), value, bar)
 
     def _progress(self, state: DecodeState) -> Tensor:
         if self.clock == "tokens":

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.protocols import Beliefs
+from foretell.protocols import Beliefs, Verdict
 from foretell.state import DecodeState
 
 
@@ -29,10 +29,10 @@ class Stable:
     def reads(self, state: DecodeState) -> Tensor:
         return state.answer
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
         stood = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
         still = ((stood >= self.steps) | ~state.answer).all(dim=1)
-        return state.answer.any(dim=1) & still & self._sure(beliefs, state)
+        return Verdict(state.answer.any(dim=1) & still & self._sure(beliefs, state))
 
     def _sure(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
         if self.entropy == torch.inf:
