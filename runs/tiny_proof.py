@@ -135,8 +135,8 @@ def main() -> None:
     (options.out / "tiny.md").write_text(f"# The bundled model, measured\n\n{text}", encoding="utf8")
     if options.card.exists():
         card = options.card.read_text(encoding="utf8")
-        part = f"<!-- results -->\n{text}<!-- end of results -->"
-        card = re.sub(r"<!-- results -->.*<!-- end of results -->", lambda _: part, card, flags=re.DOTALL)
+        part = "\n" + text.replace("## ", "### ")
+        card = re.sub(r"(?<=runs/ -->\n).*(?=<!-- end of results -->)", lambda _: part, card, flags=re.DOTALL)
         options.card.write_text(card, encoding="utf8")
 
 

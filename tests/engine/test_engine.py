@@ -159,6 +159,9 @@ def test_model_layouts_are_defaults(checkpoint: Path, tmp_path: Path) -> None:
     assert engine.order(suffix="").layout.pins == ()
     with pytest.raises(RequestError, match="did you mean 'long'"):
         engine.order(layout="lon")
+    (folder / "foretell.json").write_text(json.dumps({"layouts": {"short": {"max_new_token": 8}}}))
+    with pytest.raises(ModelError, match="did you mean 'max_new_tokens'"):
+        foretell.load(folder)
     (folder / "foretell.json").write_text("{")
     with pytest.raises(ModelError, match=r"foretell\.json is not valid JSON"):
         foretell.load(folder)

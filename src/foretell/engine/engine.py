@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, overload
 
@@ -17,7 +17,7 @@ from foretell.engine.codec import Codec
 from foretell.engine.options import Options, Order, order
 from foretell.engine.scheduler import Finish, Outcome, Row, Scheduler, outcome_of
 from foretell.engine.trace import Recorder, Trace, with_words
-from foretell.errors import ModelError, RequestError
+from foretell.errors import ModelError, RequestError, unknown
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.chat import Message
 from foretell.models.load import load_model
@@ -241,6 +241,11 @@ def _layouts(folder: Path) -> Mapping[str, Any]:
         described: Mapping[str, Any] = json.loads(path.read_text(encoding="utf8"))
     except json.JSONDecodeError as error:
         raise ModelError(f"{path} is not valid JSON: {error}") from error
+    known = {field.name for field in fields(Options)}
+    for name, layout in described.get("layouts", {}).items():
+        for key in layout:
+            if key not in known:
+                raise ModelError(f"{path}, layout {name!r}: {unknown('key', key, known)}")
     return described
 
 
