@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -22,7 +23,15 @@ from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.protocols import Denoiser, Inputs, Readout
 from foretell.state import KVStore
 
+ROOT = Path(__file__).parents[1]
 VOCABULARY, MASK = 126_464, 126_336
+RULES = {  # the stopping rules check at every step and never fire
+    "full": "full",
+    "prophet": "prophet stop.tau=linear(inf,inf)",
+    "margin + prophet": "margin stop=prophet(tau=linear(inf,inf))",
+    "entropy + prophet": "full score=entropy stop=prophet(tau=linear(inf,inf))",
+    "sched": "sched stop=all(prophet(tau=linear(inf,inf)),stable(entropy=inf))",
+}
 
 
 @dataclass
@@ -79,22 +88,26 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--window", type=int, default=128)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "loop.md")
     options = parser.parse_args()
     shape = f"{options.layers} layers, {options.rows} rows, {options.prompt} + {options.window} columns"
-    print(f"vocabulary {VOCABULARY}, {shape},")
-    print(f"block 32, answer of 5; median over {options.steps} steps of the time outside the model, in % of the step\n")
-    rules = {
-        "full": "full",
-        "prophet": "prophet stop.tau=linear(inf,inf)",  # checks at every step and never stops
-        "margin": "margin stop=prophet(tau=linear(inf,inf))",
-        "entropy": "full score=entropy stop=prophet(tau=linear(inf,inf))",
-        "sched": "sched stop=all(prophet(tau=linear(inf,inf)),stable(entropy=inf))",
-    }
-    print("| width | " + " | ".join(rules) + " |\n|---" + "|---:" * len(rules) + "|")
+    lines = [
+        "# What the loop costs beside the model",
+        "",
+        f"Time outside the model in % of a step (median over {options.steps} steps): vocabulary {VOCABULARY}, {shape},",
+        "block 32, answer of 5 tokens, float32 on CPU. Printed by `python runs/bench_loop.py`.",
+        "",
+        "| width | " + " | ".join(RULES) + " |",
+        "|---" + "|---:" * len(RULES) + "|",
+    ]
+    print("\n".join(lines))
     for width in options.width:
         model = network(width, options.layers)
-        row = [f"{100 * median(shares(model, recipe, options)):.1f}" for recipe in rules.values()]
-        print(f"| {width} | " + " | ".join(row) + " |", flush=True)
+        row = [f"{100 * median(shares(model, recipe, options)):.1f}" for recipe in RULES.values()]
+        lines.append(f"| {width} | " + " | ".join(row) + " |")
+        print(lines[-1], flush=True)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text("\n".join(lines) + "\n", encoding="utf8")
 
 
 if __name__ == "__main__":
