@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,15 @@ import torch
 
 import foretell
 from foretell.engine.engine import BUNDLED
-from foretell.lab.evaluate import Evaluation
-from foretell.lab.replays import Case, Study, study
+from foretell.lab.replays import Case, Study
 from foretell.lab.report import Row, compare
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
+from shared import FREE, SEED, TASKS, options_of, publish, studied, table
 
-ROOT = Path(__file__).parents[1]
-SEED = 2026  # of the problems; nothing was chosen by looking at them
-TASKS = ("word", "choice", "sudoku", "countdown")
-FREE = ("word-free", "choice-free")  # the same problems without a pinned suffix
 PAPER = Staged()
 SHARES = (0.25, 0.5, 0.7)
+CARD = BUNDLED / "tiny" / "README.md"
 
 
 def rules() -> dict[str, Prophet]:
@@ -47,22 +43,6 @@ def rules() -> dict[str, Prophet]:
     return made
 
 
-def studied(task: str, options: argparse.Namespace) -> Study:
-    print(f"{task}: decoding what is missing of {options.limit} problems", flush=True)
-    return study(
-        Evaluation(
-            model=options.model,
-            task=task,
-            recipes=("full",),
-            out=options.work / task,
-            limit=options.limit,
-            seed=SEED,
-            batch_size=options.batch_size,
-            workers=options.workers,
-        )
-    )
-
-
 def replayed(one: Study) -> tuple[Row, ...]:
     """Accuracy and cost of full decoding and of every rule."""
     made = rules()
@@ -73,9 +53,7 @@ def replayed(one: Study) -> tuple[Row, ...]:
 
 
 def convergence(one: Study) -> dict[str, Any]:
-    shares = {
-        kind: [one.settled_by(share, for_good=kind == "for good") for share in SHARES] for kind in ("first", "for good")
-    }
+    shares = {kind: [one.settled_by(s, for_good=kind == "to stay") for s in SHARES] for kind in ("first", "to stay")}
     return {"right": len(one.right), "of": len(one.cases), **shares}
 
 
@@ -87,7 +65,7 @@ def gaps(one: Study) -> dict[str, list[float]]:
             values = [value for case in cases for value in _gap_at(case, share)]
             if values:
                 quantiles = torch.tensor(values).quantile(torch.tensor([0.05, 0.5, 0.95]))
-                found[f"{kind}, {share:.0%} of the steps"] = quantiles.tolist()
+                found[f"{kind}, at {share:.0%} of the steps"] = quantiles.tolist()
     return found
 
 
@@ -111,16 +89,7 @@ def public_sudoku(options: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--limit", type=int, default=1000)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--work", type=Path, default=ROOT / "work" / "proof")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results")
-    parser.add_argument("--card", type=Path, default=BUNDLED / "tiny" / "README.md")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+    options = options_of(__doc__)
     found: dict[str, Any] = {"seed": SEED, "limit": options.limit}
     for task in (*TASKS, *FREE):
         one = studied(task, options)
@@ -128,46 +97,40 @@ def main() -> None:
         if task in TASKS:
             found[task]["rows"] = [asdict(row) for row in replayed(one)]
     found["public sudoku"] = public_sudoku(options)
-    text = markdown(found)
-    print("\n" + text)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "tiny.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf8")
-    (options.out / "tiny.md").write_text(f"# The bundled model, measured\n\n{text}", encoding="utf8")
-    if options.card.exists():
-        card = options.card.read_text(encoding="utf8")
-        part = "\n" + text.replace("## ", "### ")
-        card = re.sub(r"(?<=runs/ -->\n).*(?=<!-- end of results -->)", lambda _: part, card, flags=re.DOTALL)
-        options.card.write_text(card, encoding="utf8")
+    lines = markdown(found)
+    publish("tiny", ["# The bundled model, measured", "", *lines], found, options)
+    if options.model == "tiny":
+        text = "\n".join(lines).replace("## ", "### ")
+        card = CARD.read_text(encoding="utf8")
+        card = re.sub(r"(?<=runs/ -->\n).*(?=<!-- end of results -->)", lambda _: f"\n{text}\n", card, flags=re.DOTALL)
+        CARD.write_text(card, encoding="utf8")
 
 
-def markdown(found: dict[str, Any]) -> str:
-    lines = [
+def markdown(found: dict[str, Any]) -> list[str]:
+    rules_of = ("task", "rule", "accuracy", "95%", "steps", "speedup", "agrees with full")
+    when = ("task", "right", "first, 25%", "50%", "70%", "to stay, 25%", "50%", "70%")
+    return [
         f"{found['limit']} held-out problems a task (seed {found['seed']}), each decoded once in full; the other rows",
         "are replayed on those traces. Printed by `python runs/tiny_proof.py`. Intervals are Wilson's, 95%.",
         "",
         "## Accuracy and steps",
-        *table(("task", "rule", "accuracy", "95%", "steps", "speedup", "agrees with full"), _accuracy(found)),
-        "",
+        *table(rules_of, _rows(found, scaled=False)),
         found["public sudoku"],
         "",
         "## The same rules at other scales of the thresholds (7.5, 5.0, 2.5)",
-        *table(("task", "rule", "accuracy", "95%", "steps", "speedup", "agrees with full"), _scales(found)),
-        "",
+        *table(rules_of, _rows(found, scaled=True)),
         "## Early convergence",
         "Share of the right answers that were top-1 by 25%, 50% and 70% of the steps, for the first time and to stay.",
-        *table(("task", "right", "first, 25%", "50%", "70%", "to stay, 25%", "50%", "70%"), _convergence(found)),
-        "",
+        *table(when, _convergence(found)),
         "## The gap's scale",
         "Logit gap at the answer's tokens that are still masked: 5%, 50% and 95% quantiles.",
         *table(("task", "answers that end", "5%", "median", "95%"), _gaps(found)),
-        "",
     ]
-    return "\n".join(lines)
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    ruler = "|---|---|" + "---:|" * (len(headings) - 2)
-    return ["", "| " + " | ".join(headings) + " |", ruler, *("| " + " | ".join(row) + " |" for row in rows)]
+def _rows(found: dict[str, Any], *, scaled: bool) -> list[list[str]]:
+    rows = [(task, row) for task in TASKS for row in found[task]["rows"]]
+    return [_cells(task, row) for task, row in rows if (" x" in row["recipe"]) is scaled]
 
 
 def _cells(task: str, row: dict[str, Any]) -> list[str]:
@@ -177,20 +140,12 @@ def _cells(task: str, row: dict[str, Any]) -> list[str]:
     return [task, row["recipe"], f"{row['accuracy']:.1%}", interval, f"{row['steps']:.1f}", speedup, agrees]
 
 
-def _accuracy(found: dict[str, Any]) -> list[list[str]]:
-    return [_cells(task, row) for task in TASKS for row in found[task]["rows"] if " x" not in row["recipe"]]
-
-
-def _scales(found: dict[str, Any]) -> list[list[str]]:
-    return [_cells(task, row) for task in TASKS for row in found[task]["rows"] if " x" in row["recipe"]]
-
-
 def _convergence(found: dict[str, Any]) -> list[list[str]]:
     rows = []
     for task in (*TASKS, *FREE):
         one = found[task]["convergence"]
         label = task.replace("-free", ", no suffix pinned")
-        shares = [f"{share:.1%}" for kind in ("first", "for good") for share in one[kind]]
+        shares = [f"{share:.1%}" for kind in ("first", "to stay") for share in one[kind]]
         rows.append([label, f"{one['right']} of {one['of']}", *shares])
     return rows
 
