@@ -34,7 +34,7 @@ def write(tmp_path: Path, folder: Path) -> Callable[..., Path]:
 
     def written(**settings: object) -> Path:
         values = {
-            "model": folder.name, "out": "out", "steps": 24, "processes": 1, "warmup": 4, "log_every": 4,
+            "model": folder.name, "out": "out", "steps": 24, "processes": 1, "log_every": 4,
             "save_every": 8, "test_every": 1000, "average_every": 4, "mix": {"sudoku": 0.5, "countdown": 0.5},
             "rows": {"sudoku": 4, "countdown": 4},
         } | settings  # fmt: skip

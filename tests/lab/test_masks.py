@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretell.lab.masks import Masking, counts, cut_at_work, decoding_order, latest
+from foretell.lab.masks import Masking, counts, cut_at_work, decoding_order, latest, nearness
 
 LEVEL = np.array([1, 1, 0, 2, 2, 0, 3, 3, 0, 4])
 ROWS = np.tile(LEVEL, (64, 1))
@@ -28,20 +28,20 @@ def test_pinned_tokens_are_never_hidden_and_something_always_is() -> None:
     free = FREE.copy()
     free[:, 5] = False
     for decoding in (0.0, 0.5, 1.0):
-        hidden = Masking(decoding).draw(np.random.default_rng(1), ROWS, free, block=5)
+        hidden, _ = Masking(decoding).draw(np.random.default_rng(1), ROWS, free, block=5)
         assert not hidden[:, 5].any()
         assert hidden.any(1).all()
 
 
 def test_a_decoder_fills_blocks_in_order() -> None:
-    hidden = Masking(decoding=1.0).draw(np.random.default_rng(2), ROWS, FREE, block=5)
+    hidden, _ = Masking(decoding=1.0).draw(np.random.default_rng(2), ROWS, FREE, block=5)
     started = ~hidden[:, 5:].all(1)
     assert started.any()
     assert not hidden[started][:, :5].any()
 
 
 def test_uniform_masks_ignore_blocks() -> None:
-    hidden = Masking(decoding=0.0).draw(np.random.default_rng(2), ROWS, FREE, block=5)
+    hidden, _ = Masking(decoding=0.0).draw(np.random.default_rng(2), ROWS, FREE, block=5)
     started = ~hidden[:, 5:].all(1)
     assert hidden[started][:, :5].any()
 
@@ -62,10 +62,27 @@ def test_rows_without_work_fall_back() -> None:
     assert (cut_at_work(rng, rng.random(ROWS.shape), easy, FREE, fallback) == fallback).all()
 
 
+def test_weights_are_alike_unless_the_loss_has_a_focus() -> None:
+    _, weight = Masking(decoding=1.0).draw(np.random.default_rng(0), ROWS, FREE, block=5)
+    assert (weight == 1).all()
+
+
+def test_a_focus_fades_from_the_next_token_on() -> None:
+    keys = np.array([[5.0, 1.0, 3.0, 2.0, 4.0]])
+    hidden = np.array([[True, False, True, False, True]])
+    weight = nearness(keys, hidden, focus=2.0)[0]
+    assert weight[2] == 1.0 > weight[4] > weight[0] > 0.1
+
+
+def test_uniform_rows_have_no_focus() -> None:
+    _, weight = Masking(decoding=0.0, focus=1.0).draw(np.random.default_rng(0), ROWS, FREE, block=5)
+    assert (weight == 1).all()
+
+
 @pytest.mark.parametrize("name", ["decoding", "aimed"])
 def test_each_share_changes_the_masks(name: str) -> None:
     low, high = (
-        Masking(**{"decoding": 1.0, name: share}).draw(np.random.default_rng(5), ROWS, FREE, block=5)
+        Masking(**{"decoding": 1.0, name: share}).draw(np.random.default_rng(5), ROWS, FREE, block=5)[0]
         for share in (0.0, 1.0)
     )
     assert (low != high).any()

@@ -39,7 +39,7 @@ def test_swapping_numbers_is_learned_in_a_minute(tmp_path: Path, recipe: Recipes
     lines = (json.dumps({"prompt": f"{a},{b}", "response": f"{b},{a}"}) for a, b in numbers)
     (tmp_path / "swap.jsonl").write_text("\n".join(lines))
     chosen = recipe(
-        steps=500, warmup=20, log_every=50, save_every=250, test_every=500, test_rows=200, average_every=10,
+        steps=500, log_every=50, save_every=250, test_every=500, test_rows=200, average_every=10,
         mix={"swap": 1.0}, rows={"swap": 32},
         pairs=[{"file": "swap.jsonl", "name": "swap", "window": 6, "block": 6}],
     )  # fmt: skip
@@ -95,6 +95,7 @@ def test_the_mix_changes_in_the_course_of_a_run(recipe: Recipes) -> None:
     names = [next(stream)[0] for _ in range(20)]
     assert set(names[:16]) == {"sudoku", "countdown"}
     assert set(names[16:]) == {"sums"}
+    assert chosen.phase(16).masking == chosen.masking
     assert chosen.names == ("sudoku", "countdown", "sums")
 
 
@@ -119,12 +120,16 @@ def test_the_loss_is_the_cross_entropy_of_hidden_tokens(recipe: Recipes) -> None
 
 
 def test_the_learning_rate_rises_and_falls_to_zero(recipe: Recipes) -> None:
-    chosen = recipe(steps=100, warmup=10, cooldown=0.5)
-    rates = [pace(step, chosen) for step in range(101)]
-    assert rates[0] == pytest.approx(0.1)
-    assert rates[10:51] == [1.0] * 41
+    rates = [pace(step, recipe(steps=100)) for step in range(101)]
+    assert rates[0] == pytest.approx(0.01)
+    assert rates[2:51] == [1.0] * 49
     assert rates[75] == pytest.approx(0.5)
     assert rates[100] == 0.0
+
+
+def test_the_learning_rate_follows_the_points(recipe: Recipes) -> None:
+    chosen = recipe(steps=100, pace=[[0, 1.0], [50, 0.5], [100, 0.0]])
+    assert [pace(step, chosen) for step in (0, 25, 50, 75, 100)] == [1.0, 0.75, 0.5, 0.25, 0.0]
 
 
 def test_a_fresh_network_hands_on_what_it_looks_at() -> None:
@@ -166,6 +171,7 @@ def test_accuracy_counts_right_answers(recipe: Recipes) -> None:
         ({"mix": {"sudko": 1.0}}, "did you mean 'sudoku'"),
         ({"mix": {"word": 1.0}}, "no number of rows"),
         ({"save_every": 6}, "multiple of log_every"),
+        ({"pace": [[5, 1.0], [0, 1.0]]}, "must rise"),
         ({"stepps": 6}, "did you mean 'steps'"),
     ],
 )

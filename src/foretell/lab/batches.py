@@ -90,11 +90,11 @@ def assemble(rows: Sequence[Row], block: int, encoder: Encoder, masking: Masking
     tokens, level, weight, free = (
         np.stack([getattr(row, name) for row in rows]) for name in ("tokens", "level", "weight", "free")
     )
-    hidden = masking.draw(rng, level, free, block)
+    hidden, near = masking.draw(rng, level, free, block)
     noisy = np.where(hidden, encoder.mask, tokens)
     inputs = canvas([row.prompt for row in rows], noisy, encoder.eos)
     row, at = np.nonzero(hidden)
-    share = weight / (hidden.sum(1, keepdims=True) * len(rows))
+    share = weight * near / ((near * hidden).sum(1, keepdims=True) * len(rows))
     return Batch(
         inputs, torch.from_numpy(row), torch.from_numpy(at), torch.from_numpy(tokens[hidden]),
         torch.from_numpy(share[hidden]).float(),

@@ -19,6 +19,7 @@ Bools = NDArray[np.bool_]
 
 LEVEL, BLOCK, NEVER = 1e3, 1e6, np.inf  # each outweighs any sum of the ones before
 JITTER = (1.0, 6.0, 200.0)  # how far a row's order strays from left to right, in positions
+FAR = 0.1  # the least weight of a hidden token
 HARD = 2  # tokens from this level on must be worked out
 
 
@@ -28,17 +29,24 @@ class Masking:
 
     decoding: float = 0.5  # share of rows in a decoder's order
     aimed: float = 0.6  # share of those that are cut where something must be worked out
+    focus: float = 0.0  # in those, how many tokens ahead the loss looks before it fades; 0 looks at all alike
 
-    def draw(self, rng: Generator, level: Ints, free: Bools, block: int) -> Bools:
-        """Hidden positions [b, N] of responses with `level` [b, N]; only `free` [b, N] ones may be hidden."""
+    def draw(self, rng: Generator, level: Ints, free: Bools, block: int) -> tuple[Bools, Floats]:
+        """Hidden positions [b, N] of responses with `level` [b, N], and the weight of each in its row.
+
+        Only `free` [b, N] positions may be hidden.
+        """
         rows, _ = level.shape
         keys = np.where(
             rng.random((rows, 1)) < self.decoding, decoding_order(rng, level, block), rng.random(level.shape)
         )
         keys = np.where(free, keys, -NEVER)
         hidden = latest(keys, counts(rng, free.sum(1)))
-        aim = (rng.random(rows) < self.aimed) & (keys.max(1) > 1)  # uniform keys stay below 1
-        return np.where(aim[:, None], cut_at_work(rng, keys, level, free, hidden), hidden)
+        ordered = keys.max(1) > 1  # uniform keys stay below 1
+        aim = (rng.random(rows) < self.aimed) & ordered
+        hidden = np.where(aim[:, None], cut_at_work(rng, keys, level, free, hidden), hidden)
+        weight = nearness(keys, hidden, self.focus) if self.focus else np.ones(level.shape)
+        return hidden, np.where(ordered[:, None], weight, 1.0)
 
 
 def counts(rng: Generator, sizes: Ints) -> Ints:
@@ -52,6 +60,12 @@ def latest(keys: Floats, count: Ints) -> Bools:
     """The `count` [b] positions with the highest keys [b, N]."""
     rank = np.argsort(np.argsort(-keys, axis=1), axis=1)
     return rank < count[:, None]
+
+
+def nearness(keys: Floats, hidden: Bools, focus: float) -> Floats:
+    """Weights that fade from the next token a decoder would fill to the last; what is far cannot be known yet."""
+    ahead = np.argsort(np.argsort(keys, axis=1), axis=1) - np.sum(~hidden, axis=1, keepdims=True)
+    return FAR + (1 - FAR) * np.exp(-ahead.clip(0) / focus)
 
 
 def decoding_order(rng: Generator, level: Ints, block: int) -> Floats:

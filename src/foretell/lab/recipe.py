@@ -14,10 +14,11 @@ from foretell.lab.tasks.pairs import Pairs
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A change of the mix in the course of a run."""
+    """A change in the course of a run."""
 
     start: int
     mix: dict[str, float]
+    masking: Masking
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,11 @@ class TrainRecipe:
     mix: dict[str, float]  # share of the steps that each task gets at first
     rows: dict[str, int]  # rows of a batch of each task
     pairs: tuple[Pairs, ...] = ()  # tasks read from files
-    later: tuple[Phase, ...] = ()  # other shares from some step on
+    later: tuple[Phase, ...] = ()  # other shares or masks from some step on
     seed: int = 0
     processes: int = 2
     average_every: int = 10  # steps between two averagings of the parameters
-    warmup: int = 200
-    cooldown: float = 0.5  # share of the steps in which the learning rate falls to zero
+    pace: tuple[tuple[int, float], ...] = ()  # (step, factor of the learning rate); up, level and down by default
     matrix_rate: float = 0.002  # learning rate of the matrices inside the blocks
     other_rate: float = 0.004  # of everything else
     second_beta: float = 0.95  # of AdamW
@@ -50,6 +50,11 @@ class TrainRecipe:
     masking: Masking = field(default_factory=Masking)
 
     def __post_init__(self) -> None:
+        if not self.pace:
+            usual = ((0, 0.01), (self.steps // 50, 1.0), (self.steps // 2, 1.0), (self.steps, 0.0))
+            object.__setattr__(self, "pace", usual)
+        if list(self.pace) != sorted(self.pace, key=lambda point: point[0]):
+            raise RecipeError(f"the steps of the pace must rise, got {[step for step, _ in self.pace]}")
         for name in (*self.names, *self.rows):
             if name not in self.tasks:
                 raise RecipeError(unknown("task", name, self.tasks))
@@ -64,9 +69,8 @@ class TrainRecipe:
         """Every task that is trained at some time."""
         return tuple(dict.fromkeys(name for mix in (self.mix, *(phase.mix for phase in self.later)) for name in mix))
 
-    def mix_at(self, step: int) -> dict[str, float]:
-        begun = [phase.mix for phase in self.later if phase.start <= step]
-        return begun[-1] if begun else self.mix
+    def phase(self, step: int) -> Phase:
+        return next((p for p in reversed(self.later) if p.start <= step), Phase(0, self.mix, self.masking))
 
     @property
     def tasks(self) -> dict[str, Task]:
@@ -83,7 +87,12 @@ class TrainRecipe:
         here = file.parent
         for name in ("model", "out"):
             values[name] = (here / values[name]).resolve()
-        values["later"] = tuple(Phase(**each) for each in values.get("later", ()))
-        values["masking"] = Masking(**values.get("masking", {}))
+        values["pace"] = tuple((step, factor) for step, factor in values.get("pace", ()))
+        masking = values.get("masking", {})
+        values["masking"] = Masking(**masking)
+        values["later"] = tuple(
+            Phase(each["start"], each["mix"], Masking(**masking | each.get("masking", {})))
+            for each in values.get("later", ())
+        )
         values["pairs"] = tuple(Pairs.read(here / each.pop("file"), **each) for each in values.get("pairs", ()))
         return cls(**values)

@@ -28,6 +28,7 @@ from torch.optim import AdamW
 from foretell.lab.accuracy import accuracy
 from foretell.lab.batches import Batch, Encoder, assemble, encode
 from foretell.lab.log import LOG, Log
+from foretell.lab.masks import Masking
 from foretell.lab.recipe import TrainRecipe
 from foretell.lab.tasks import draw
 from foretell.lab.together import barrier, mean_over_processes
@@ -44,12 +45,15 @@ def batches(recipe: TrainRecipe, encoder: Encoder, rank: int, start: int) -> Ite
     group, skip = divmod(start, GROUP)
     while True:
         rng = np.random.default_rng([recipe.seed, rank, group])
-        mix = recipe.mix_at(group * GROUP)
-        names = list(mix)
-        shares = np.array([mix[name] for name in names])
+        phase = recipe.phase(group * GROUP)
+        names = list(phase.mix)
+        shares = np.array(list(phase.mix.values()))
         edges = np.cumsum(shares / shares.sum())
         turns = rng.permutation(np.searchsorted(edges, (np.arange(GROUP) + rng.random()) / GROUP))
-        waiting = {name: group_of(recipe, encoder, name, int((turns == i).sum()), rng) for i, name in enumerate(names)}
+        waiting = {
+            name: group_of(recipe, encoder, phase.masking, name, int((turns == i).sum()), rng)
+            for i, name in enumerate(names)
+        }
         for index, turn in enumerate(turns):
             batch = waiting[names[turn]].pop()
             if index >= skip:
@@ -57,12 +61,14 @@ def batches(recipe: TrainRecipe, encoder: Encoder, rank: int, start: int) -> Ite
         group, skip = group + 1, 0
 
 
-def group_of(recipe: TrainRecipe, encoder: Encoder, name: str, count: int, rng: np.random.Generator) -> list[Batch]:
+def group_of(
+    recipe: TrainRecipe, encoder: Encoder, masking: Masking, name: str, count: int, rng: np.random.Generator
+) -> list[Batch]:
     task, size = recipe.tasks[name], recipe.rows[name]
     rows = encode(draw(task, rng, count * size, test=False), task, encoder, rng)
     rows.sort(key=lambda row: len(row.prompt))
     cuts = [rows[i * size : (i + 1) * size] for i in range(count)]
-    return [assemble(cuts[i], task.block, encoder, recipe.masking, rng) for i in rng.permutation(count)]
+    return [assemble(cuts[i], task.block, encoder, masking, rng) for i in rng.permutation(count)]
 
 
 def loss_of(model: nn.Module, batch: Batch) -> Tensor:
@@ -72,9 +78,9 @@ def loss_of(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def pace(step: int, recipe: TrainRecipe) -> float:
-    """The learning rate's factor: up, level, and down to zero at the last step."""
-    down = (recipe.steps - step) / (recipe.steps * recipe.cooldown)
-    return min(1.0, (step + 1) / recipe.warmup, down)
+    """The learning rate's factor at a step, on straight lines between the recipe's points."""
+    steps, factors = zip(*recipe.pace, strict=True)
+    return float(np.interp(step, steps, factors))
 
 
 @torch.no_grad()
