@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check format test-slow test-lm-eval bench clean
+.PHONY: setup demo test check format test-slow test-lm-eval bench train-tiny clean
 
 setup: $(VENV)/.ready
 
@@ -37,6 +37,10 @@ $(VENV)-lm-eval/.ready: pyproject.toml
 	$(VENV)-lm-eval/bin/python -m pip install --quiet torch==2.13.0
 	$(VENV)-lm-eval/bin/python -m pip install --quiet lm-eval==0.4.13 pytest pytest-timeout --editable ".[lm-eval]"
 	touch $@
+
+# About ninety minutes on two cores; run it again after an interruption and it goes on.
+train-tiny: setup
+	$(BIN)/foretell train runs/train_tiny.toml --export src/foretell/models/tiny
 
 bench: setup
 	$(BIN)/pytest -m bench
