@@ -48,8 +48,10 @@ def decode(
             run.exit = step
 
         first = masks[0] // block * block
-        here = [i for i in masks if first <= i < first + block]
         due = math.ceil(min(first + block, length) * steps / length)
+        # A block whose last step this is goes along, if there are fewer steps than blocks.
+        last = [i for i in masks if math.ceil(min(i // block * block + block, length) * steps / length) <= step + 1]
+        here = [i for i in masks if first <= i < first + block or i in last]
         quota = math.ceil(len(here) / max(1, due - step))
         order = sorted(here, key=lambda i: (-score(logits[i], remasking, draw and draw(step, i)), i))
         chosen = masks if settled or step + 1 == steps else order[:quota]

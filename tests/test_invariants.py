@@ -93,7 +93,8 @@ def test_every_step_keeps_the_promises(requests: list[Request], kind: str, seed:
         assert torch.equal(state.window[state.pinned], pinned)
         assert torch.equal(state.window[done], before[done])  # a row that has stopped never changes again
         assert torch.equal(state.step > taken.index, ~done)  # a step rises for every live row, and no other
-        assert not (taken.unmasked & ~torch.where(commits[:, None], masked, eligible)).any()
+        assert not (taken.unmasked & ~torch.where(commits[:, None], masked, eligible) & ~state.ended).any()
+        assert torch.equal(torch.where(state.blank, taken.draft, state.window), taken.draft)
         changed = state.window != before
         assert not (changed & ~masked & ~state.ended).any()
         if recipe.transfer == Quota():

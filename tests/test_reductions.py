@@ -16,7 +16,7 @@ def test_equal_to_torch(vocabulary: int, dtype: torch.dtype) -> None:
     logits[:, 3] = -torch.inf
     logits[0, 4], logits[0, 1] = 50, 50  # a tie: the first wins, and the gap is 0
     kept, precise = logits.clone(), logits.to(torch.promote_types(dtype, torch.float32))
-    first, second = best_two(logits)
+    first, second = logits.gather(-1, best_two(logits)).unbind(-1)
     assert torch.equal(argmax(logits), precise.argmax(-1))
     assert int(argmax(logits)[0]) == 1
     assert torch.equal(torch.stack([first, second], -1), logits.topk(2).values)

@@ -20,6 +20,7 @@ class Step:
 
     index: Tensor  # [B] which step of its own this was, from 0
     beliefs: Beliefs
+    draft: Tensor  # [B, N] what each position holds now, or would hold
     answer: Tensor  # [B, N] the region as it was for this step
     unmasked: Tensor  # [B, N] positions filled by this step
     verdict: Verdict  # the stopping rule's; only rows that took part can be settled
@@ -60,5 +61,5 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     chosen = recipe.transfer(scores, beliefs, state) & eligible
     unmask = torch.where(commit[:, None], rest, chosen)
 
-    state.reveal(unmask, beliefs.tokens)
-    return Step(index, beliefs, state.answer, unmask, verdict, alive)
+    filled = state.reveal(unmask, beliefs.tokens)
+    return Step(index, beliefs, state.draft, state.answer, filled, verdict, alive)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from foretell.protocols import Readout, Sample
+from foretell.protocols import Precise, Readout, Sample
 from foretell.reductions import best_two, entropy, log_sum_exp
 from foretell.state import DecodeState
+
+Exact = Callable[[Tensor], Tensor]  # token ids [n, k] -> logits [n, k]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +28,20 @@ class Part:
 class Reading:
     """The logits of n positions, and what policies want to know of them."""
 
-    def __init__(self, row: Tensor, position: Tensor, logits: Tensor, tokens: Tensor) -> None:
+    def __init__(self, row: Tensor, position: Tensor, logits: Tensor, tokens: Tensor, exact: Exact | None) -> None:
         self.row, self.position, self.tokens = row, position, tokens  # [n]
         self.logits = logits  # [n, V]
+        self.exact = exact  # logits of few tokens in float32, where the model's own are rounder than that
 
     @cached_property
     def best(self) -> tuple[Tensor, Tensor]:
         """The two highest logits of each position. [n] each"""
-        first, second = best_two(self.logits)
-        return self._precise(first), self._precise(second)
+        winners = best_two(self.logits)  # [n, 2]
+        if self.exact is None:
+            first, second = self._precise(self.logits.gather(-1, winners)).unbind(-1)
+            return first, second
+        first, second = self.exact(winners).unbind(-1)
+        return first, torch.minimum(first, second)  # tokens that rounding made equal may change places
 
     @cached_property
     def normaliser(self) -> Tensor:
@@ -74,6 +81,7 @@ class Prediction:
         self._blank = state.blank
         self._seen = torch.zeros_like(self._blank)  # [B, N]
         self._readings: list[Reading] = []
+        self._spreads: dict[str, Tensor] = {}  # statistics asked for since the last reading
         self.tokens = torch.where(self._blank, state.draft, state.window)  # [B, N]
 
     def read(self, wanted: Tensor) -> None:
@@ -86,38 +94,44 @@ class Prediction:
         self._seen |= fresh
 
     def _read(self, part: Part, at_row: Tensor, at: Tensor) -> None:
+        self._spreads.clear()
         logits = part.readout(at_row, at)
         logits[:, self._state.mask_id] = -torch.inf  # a mask is never an answer, and proposing one would loop forever
         row, position = part.rows[at_row], part.query[at_row, at]
         proposed = self._sample(logits, self._state, row, position)
         self.tokens[row, position] = torch.where(self._blank[row, position], proposed, self.tokens[row, position])
-        self._readings.append(Reading(row, position, logits, self.tokens[row, position]))
+        exact = None
+        if logits.dtype in (torch.bfloat16, torch.float16) and isinstance(part.readout, Precise):
+            exact = partial(part.readout.precise, at_row, at)
+        self._readings.append(Reading(row, position, logits, self.tokens[row, position], exact))
 
     @property
     def confidence(self) -> Tensor:
         """Probability of the proposed token. [B, N]"""
-        return self._spread(lambda reading: reading.confidence, 0.0)
+        return self._spread("confidence", 0.0)
 
     @property
     def gap(self) -> Tensor:
         """Confidence gap g: best logit minus second best (Eq. 4). [B, N]"""
-        return self._spread(lambda reading: reading.gap, 0.0)
+        return self._spread("gap", 0.0)
 
     @property
     def margin(self) -> Tensor:
         """Best probability minus second best. [B, N]"""
-        return self._spread(lambda reading: reading.margin, 0.0)
+        return self._spread("margin", 0.0)
 
     @property
     def entropy(self) -> Tensor:
         """Shannon entropy in nats. [B, N]"""
-        return self._spread(lambda reading: reading.entropy, torch.inf)
+        return self._spread("entropy", torch.inf)
 
     @torch.inference_mode()  # observers read after the step, and the logits are inference tensors
-    def _spread(self, statistic: Callable[[Reading], Tensor], fill: float) -> Tensor:
-        values = [statistic(reading) for reading in self._readings]
-        dtype = values[0].dtype if values else torch.float32
-        full = torch.full(self.tokens.shape, fill, dtype=dtype, device=self.tokens.device)
-        for reading, value in zip(self._readings, values, strict=True):
-            full[reading.row, reading.position] = value
-        return full
+    def _spread(self, statistic: str, fill: float) -> Tensor:
+        if statistic not in self._spreads:
+            values = [getattr(reading, statistic) for reading in self._readings]
+            dtype = values[0].dtype if values else torch.float32
+            full = torch.full(self.tokens.shape, fill, dtype=dtype, device=self.tokens.device)
+            for reading, value in zip(self._readings, values, strict=True):
+                full[reading.row, reading.position] = value
+            self._spreads[statistic] = full
+        return self._spreads[statistic]

@@ -6,7 +6,7 @@ computes q columns of b rows. A policy reads and answers; only `decode.denoise_s
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -30,6 +30,17 @@ class Readout(Protocol):
 
     def __call__(self, row: Tensor, at: Tensor) -> Tensor:
         """Logits [n, V] for the clean token at the asked columns `at` [n] of pass rows `row` [n]."""
+
+
+@runtime_checkable
+class Precise(Protocol):
+    """A readout that can say a few logits in float32 where all of them come in half precision.
+
+    There the gap of two logits is a multiple of 1/16 or so, and a threshold means something else than it says.
+    """
+
+    def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+        """Logits [n, k] of `tokens` [n, k]."""
 
 
 class Denoiser(Protocol):

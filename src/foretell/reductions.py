@@ -26,17 +26,17 @@ def argmax(logits: Tensor) -> Tensor:
     return best.squeeze(1) * _GROUP + within
 
 
-def best_two(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The two highest logits of each position, of one that is tied twice the same. [n] each
+def best_two(logits: Tensor) -> Tensor:
+    """The best token of each position and its runner-up. [n, 2]
 
-    Hides the winner for a moment, in place, and looks for the maximum again.
+    Hides the winner for a moment, in place, and looks for the best again.
     """
     winner = argmax(logits)[:, None]
     first = logits.gather(-1, winner)
     logits.scatter_(-1, winner, -torch.inf)
-    second = logits.amax(dim=-1)
+    second = argmax(logits)[:, None]
     logits.scatter_(-1, winner, first)
-    return first.squeeze(-1), second
+    return torch.cat([winner, second], dim=-1)
 
 
 def log_sum_exp(logits: Tensor) -> Tensor:

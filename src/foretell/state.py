@@ -120,8 +120,10 @@ class DecodeState:
 
     @property
     def in_block(self) -> Tensor:
-        """[B, N] positions of the current block."""
-        return self.positions // self.block_length == self.block[:, None]
+        """[B, N] positions of the current block, and of later ones that a budget of fewer steps than blocks
+        leaves no step of their own."""
+        block, mine = self.block[:, None], self.positions // self.block_length
+        return (mine == block) | ((mine > block) & (self.due(mine) <= self.step[:, None] + 1))
 
     @property
     def eligible(self) -> Tensor:
@@ -133,16 +135,23 @@ class DecodeState:
         end = ((block + 1) * self.block_length).clamp(max=self.length)
         return (end * self.budget + self.length - 1) // self.length
 
-    def reveal(self, unmask: Tensor, tokens: Tensor) -> None:
-        """Write `tokens` where `unmask` is true, and count the step for rows that were alive."""
+    def reveal(self, unmask: Tensor, tokens: Tensor) -> Tensor:
+        """Write `tokens` where `unmask` is true, and count the step for rows that were alive.
+
+        Returns all that was filled: behind an end of text, where nothing is computed, that is the end token.
+        """
         alive = ~self.done
         self.step += alive
         stood = torch.where(tokens == self.draft, self.unchanged + 1, 0)
         self.unchanged = torch.where(alive[:, None], stood, self.unchanged)
         self.draft = torch.where(alive[:, None], tokens, self.draft)
-        self.window[unmask] = tokens[unmask]
-        if self.stop_at_eos and self.end_ids:
-            self.window[self.blank & self.done[:, None]] = self.end_ids[0]
+        self.window.copy_(torch.where(unmask, tokens, self.window))
+        if not (self.stop_at_eos and self.end_ids):
+            return unmask
+        behind = self.blank & self.done[:, None]
+        self.window.masked_fill_(behind, self.end_ids[0])
+        self.draft = self.draft.masked_fill(behind, self.end_ids[0])
+        return unmask | behind
 
     def select(self, rows: Tensor) -> DecodeState:
         """A state holding only `rows`, in that order."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import ModelError, RequestError
-from foretell.protocols import Denoiser, Inputs, Readout
+from foretell.protocols import Denoiser, Inputs, Precise, Readout
 from foretell.state import KVStore
 
 
@@ -137,6 +137,10 @@ class _Contrast:
         contrast = told + self.scale * (told - self.untold(row, at))
         return contrast.masked_fill(told == -inf, -inf)  # a banned token would be inf - inf
 
+    def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+        told, untold = (_few(side, row, at, tokens) for side in (self.told, self.untold))
+        return told + self.scale * (told - untold)
+
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
@@ -170,3 +174,13 @@ class _Banned:
         if self.tokens and max(self.tokens) >= logits.shape[1]:
             raise RequestError(f"suppressed token {max(self.tokens)} is outside the vocabulary of {logits.shape[1]}")
         return logits.index_fill(1, torch.tensor(self.tokens, dtype=torch.long, device=logits.device), -inf)
+
+    def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+        return _few(self.inner, row, at, tokens)  # a banned token is never among the best
+
+
+def _few(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+    """Logits of a few tokens, as precisely as the readout can say them. [n, k]"""
+    if isinstance(readout, Precise):
+        return readout.precise(row, at, tokens)
+    return readout(row, at).gather(-1, tokens).float()

@@ -81,6 +81,11 @@ def test_uneven_last_block() -> None:
     assert fills(Layout(21), Quota(), 7, 8) == [3, 3, 2, 3, 3, 2, 5]
 
 
+def test_fewer_steps_than_blocks_share_the_window_evenly() -> None:
+    assert fills(Layout(64), Quota(), 4, 8) == [16] * 4
+    assert fills(Layout(64), Quota(), 1, 8) == [64]
+
+
 def test_deferred_ends_come_last() -> None:
     """Every proposed end of text waits until nothing else is left in its block."""
     model = model_of("toy", 4, vocab=4)  # three words and a mask: ends are proposed often

@@ -265,7 +265,7 @@ def _frame(state: DecodeState, step: Step) -> Frame:
     return Frame(
         step=int(step.index[0]),
         budget=state.budget,
-        tokens=tuple(step.beliefs.tokens[0].tolist()),
+        tokens=tuple(step.draft[0].tolist()),
         filled=tuple((~state.blank[0]).tolist()),
         fresh=tuple(step.unmasked[0].tolist()),
         pinned=tuple(state.pinned[0].tolist()),

@@ -93,8 +93,8 @@ class Recorder:
 
     def observe(self, step: Step, row: int) -> None:
         """Copy what a step says of `row`; the step must be an observed one."""
-        beliefs = [getattr(step.beliefs, name)[row].cpu() for name in ("tokens", *STATISTICS)]
-        self.rows.append((*(belief.clone() for belief in beliefs), step.unmasked[row].cpu()))
+        seen = (step.draft, *(getattr(step.beliefs, name) for name in STATISTICS), step.unmasked)
+        self.rows.append(tuple(each[row].cpu().clone() for each in seen))
         self.settled |= bool(step.settled[row])
 
     def trace(self, mask_id: int, end_ids: tuple[int, ...]) -> Trace:

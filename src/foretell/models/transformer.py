@@ -111,11 +111,15 @@ class Hidden:
     """Implements `protocols.Readout`: the last layer's states, and the head that reads them."""
 
     states: Tensor  # [b, w, dim], normed
-    head: nn.Module
+    head: nn.Linear
 
     def __call__(self, row: Tensor, at: Tensor) -> Tensor:
         logits: Tensor = self.head(self.states[row, at])
         return logits
+
+    def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+        """Implements `protocols.Precise`."""
+        return torch.einsum("nd,nkd->nk", self.states[row, at].float(), self.head.weight[tokens].float())
 
 
 class Transformer(nn.Module):

@@ -25,6 +25,8 @@ class Gumbel:
         within("gumbel's temperature", self.temperature, 0.0)
 
     def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
+        if self.temperature == 0:
+            return argmax(logits)
         rows = max(1, CHUNK // logits.shape[-1])
         pieces = zip(*(torch.split(part, rows) for part in (logits, row, position)), strict=True)
         return torch.cat([self._draw(piece, state, at_row, at) for piece, at_row, at in pieces])
