@@ -34,6 +34,7 @@ def options_of(doc: str | None, **defaults: Any) -> argparse.Namespace:
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "foretell"  # the same picture is the same file
     return options
 
 
@@ -58,6 +59,15 @@ def studied(task: str, options: argparse.Namespace, recipe: str = "full") -> Stu
     return study(evaluation(task, (recipe,), options))
 
 
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def spread(low: float, high: float) -> str:
+    """An interval of shares, in percent."""
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 2) -> list[str]:
     """Markdown lines; the first `words` columns are text, the others numbers."""
     ruler = "|" + "---|" * words + "---:|" * (len(headings) - words)
@@ -74,4 +84,4 @@ def publish(
     (options.out / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf8")
     if figure is not None:
         figure.savefig(options.out / f"{name}.png", dpi=100)
-        figure.savefig(options.out / f"{name}.svg")
+        figure.savefig(options.out / f"{name}.svg", metadata={"Date": None})

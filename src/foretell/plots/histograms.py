@@ -1,0 +1,79 @@
+"""Histograms over the steps: when an answer was there, and when it last changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+WIDTH = 5  # percent of the steps in one bar
+FILL, OUTLINE, MARK = "#9dbfe0", "#c0392b", "#888888"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Progress in percent of the steps, in (0, 100], by the name of its group: one or two groups."""
+
+    title: str
+    groups: Mapping[str, Sequence[float]]
+
+
+def progress(steps: Sequence[int], total: int) -> list[float]:
+    """Steps counted from 0 as percent of `total`: the first of 64 steps ends at 1.6%."""
+    return [100 * (step + 1) / total for step in steps]
+
+
+def share_by(values: Sequence[float], mark: float) -> float | None:
+    """The share of the values up to `mark` percent, itself included; None of no values."""
+    return sum(value <= mark + 1e-9 for value in values) / len(values) if values else None
+
+
+def share_after(values: Sequence[float], mark: float) -> float | None:
+    by = share_by(values, mark)
+    return None if by is None else 1 - by
+
+
+def heights(values: Sequence[float], width: int = WIDTH) -> list[float]:
+    """Percent of the values in each bar; a bar holds its upper edge, so that bars add up to `share_by` of a mark."""
+    counts = [0] * (100 // width)
+    for value in values:
+        counts[min(len(counts), max(1, int(np.ceil(value / width - 1e-9)))) - 1] += 1
+    return [100 * count / max(1, len(values)) for count in counts]
+
+
+def histograms(panels: Sequence[Panel], columns: int, xlabel: str, marks: Sequence[float] = ()) -> Figure:
+    """One panel each, on common axes: the first group filled, the second as an outline, `marks` as dotted lines."""
+    rows = -(-len(panels) // columns)
+    figure: Figure = plt.figure(figsize=(2.9 * columns, 2.3 * rows + 0.5), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    top = max((height for panel in panels for values in panel.groups.values() for height in heights(values)), default=0)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        _draw(axes, panel, marks)
+        axes.set_ylim(0, 1.04 * max(top, 1))
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for axes in grid[-1]:
+        axes.set_xlabel(xlabel, fontsize=8)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("% of the answers", fontsize=8)
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel, marks: Sequence[float]) -> None:
+    edges = np.arange(0, 101, WIDTH)
+    (filled, first), *rest = panel.groups.items()
+    axes.stairs(heights(first), edges, fill=True, color=FILL, label=filled)
+    for name, values in rest:
+        axes.stairs(heights(values), edges, color=OUTLINE, linewidth=1.3, label=name)
+    for mark in marks:
+        axes.axvline(mark, color=MARK, linewidth=0.8, linestyle=":")
+    axes.set_title(panel.title, fontsize=8.5)
+    axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,137 @@
+"""Pictures show the numbers they are given, and the numbers they gather are right."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+import torch
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+from foretell.plots import ablations, gaps, histograms
+from foretell.policies.stop.schedules import Staged
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def drawn(figure: Figure) -> bool:
+    file = io.BytesIO()
+    figure.savefig(file, dpi=40)
+    return file.tell() > 1000
+
+
+def test_a_step_ends_where_the_budget_says() -> None:
+    assert histograms.progress([0, 15, 63], 64) == [100 / 64, 25.0, 100.0]
+
+
+def test_shares_hold_their_mark() -> None:
+    values = histograms.progress([0, 15, 16, 63], 64)
+    assert histograms.share_by(values, 25) == 0.5
+    assert histograms.share_by(values, 100) == 1.0
+    assert histograms.share_after(values, 25) == 0.5
+    assert histograms.share_by([], 25) is None
+    assert histograms.share_after([], 25) is None
+
+
+@pytest.mark.parametrize("total", [24, 32, 61, 64, 96])
+def test_bars_add_up_to_the_shares(total: int) -> None:
+    values = histograms.progress(list(range(total)), total)
+    bars = histograms.heights(values)
+    assert len(bars) == 20
+    assert sum(bars) == pytest.approx(100)
+    for mark in (25, 50, 70):
+        share = histograms.share_by(values, mark)
+        assert share is not None
+        assert sum(bars[: mark // 5]) == pytest.approx(100 * share)
+
+
+def test_no_values_are_empty_bars() -> None:
+    assert histograms.heights([]) == [0] * 20
+
+
+def test_histograms_draw_one_panel_each_also_of_nothing() -> None:
+    panels = [
+        histograms.Panel("some", {"right": [5.0, 50.0], "wrong": [100.0]}),
+        histograms.Panel("none", {"right": [], "wrong": []}),
+        histograms.Panel("one group", {"right": [50.0]}),
+    ]
+    figure = histograms.histograms(panels, 2, "% of the steps", (25, 50))
+    shown = [axes.get_title() for axes in figure.axes if axes.get_visible()]
+    assert shown == ["some", "none", "one group"]
+    assert drawn(figure)
+
+
+POINT = ablations.Point("baseline", 61.0, 0.8, 0.7, 0.95)
+
+
+def test_errors_reach_to_the_interval() -> None:
+    below, above = ablations.errors([POINT, replace(POINT, accuracy=1.0, low=0.9, high=1.0)])
+    assert below == pytest.approx([10, 10])
+    assert above == pytest.approx([15, 0])
+
+
+def test_bars_are_as_high_as_the_accuracies_and_carry_their_steps() -> None:
+    other = replace(POINT, name="Prophet", accuracy=0.6, low=0.5, high=0.7, steps=30.4)
+    axes = plt.figure().subplots()
+    ablations.bars(axes, {"8": [POINT, other], "16": [other, POINT]})
+    assert sorted(bar.get_height() for bar in axes.patches) == pytest.approx([60, 60, 80, 80])
+    assert sorted(text.get_text() for text in axes.texts) == ["30", "30", "61", "61"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["8", "16"]
+
+
+def test_ablations_draw_four_panels() -> None:
+    other = replace(POINT, name="Prophet", steps=30.0)
+    lines = {"window 64": [replace(POINT, steps=steps) for steps in (4, 8, 61)]}
+    groups = {"8": [POINT, other], "16": [POINT, other]}
+    figure = ablations.ablations(lines, {"window 64": [other]}, groups, groups, {"mean": [POINT, other]})
+    assert len(figure.axes) == 4
+    assert drawn(figure)
+    assert drawn(ablations.comparison(groups, "block length"))
+
+
+def test_a_band_is_taken_over_the_curves_that_last() -> None:
+    curves = [torch.tensor([float(height)] * 3) for height in range(11)]
+    low, middle, high = gaps.band([*curves, torch.tensor([5.0])])
+    assert middle.tolist() == [5.0, 5.0, 5.0]
+    assert low[1:].tolist() == [1.0, 1.0]
+    assert high[1:].tolist() == [9.0, 9.0]
+    assert len(low) == 3
+
+
+def test_a_band_leaves_out_what_is_not_finite() -> None:
+    found = gaps.band([torch.tensor([1.0, math.inf]), torch.tensor([3.0, 4.0])])
+    assert found[1].tolist() == [2.0, 4.0]
+
+
+def test_bins_hold_their_lower_edge_and_count_every_exit_once() -> None:
+    bins = gaps.binned([1.0, 2.5, 5.0, 7.4, 99.0], [True, False, True, True, False])
+    assert [one.n for one in bins] == [2, 2, 0, 0, 1]
+    assert [one.agreed for one in bins] == [1, 2, 0, 0, 0]
+    assert [one.share for one in bins] == [0.5, 1.0, None, None, 0.0]
+
+
+def test_gaps_draw_three_rows_also_when_nothing_ended_wrong() -> None:
+    curves = {"right": [torch.linspace(0, 9, 61)], "wrong": []}
+    bins = gaps.binned([3.0, 8.0], [True, True])
+    ends = [(0.2, 1.0) if one.n else None for one in bins]
+    panel = gaps.Panel(
+        "word", 64, {"mean": curves, "min": curves}, {"mean": bins, "min": bins}, {"mean": ends, "min": ends}
+    )
+    figure = gaps.gaps([panel, panel], Staged())
+    assert len(figure.axes) == 6
+    assert drawn(figure)
+    threshold: Any = figure.axes[0].lines[-1].get_ydata()
+    assert (float(threshold[0]), float(threshold[-1])) == (7.5, 2.5)
