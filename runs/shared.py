@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib as mpl
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 
 from foretell.lab.evaluate import Evaluation
 from foretell.lab.replays import Study, study
@@ -83,5 +84,7 @@ def publish(
     (options.out / f"{name}.md").write_text(text + "\n", encoding="utf8")
     (options.out / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf8")
     if figure is not None:
-        figure.savefig(options.out / f"{name}.png", dpi=100)
+        picture = options.out / f"{name}.png"
+        figure.savefig(picture, dpi=100)
+        Image.open(picture).convert("RGB").quantize(128).save(picture, optimize=True)  # a third of the size
         figure.savefig(options.out / f"{name}.svg", metadata={"Date": None})

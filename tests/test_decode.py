@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretell.decode import denoise_step
 from foretell.layout import Layout, Request, lay_out
 from foretell.noise import uniform
 from foretell.policies.score.confidence import Confidence
@@ -22,7 +23,7 @@ from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
 from foretell.recipe import Recipe
 from tests import reference
-from tests.helpers import Double, logits_of, model_of, run
+from tests.helpers import Double, logits_of, model_of, network, run
 
 SCORES: dict[str, Any] = {
     "confidence": Confidence(),
@@ -67,7 +68,7 @@ def expected(model: Any, request: Request, remasking: str) -> reference.Run:
         layout.length,
         model.mask_id,
         request.budget,
-        request.recipe.block_length,
+        request.recipe.block_length or layout.length,
         answer=list(range(layout.answer[0], sum(layout.answer))) if layout.answer else [],
         tau=(lambda p: float(stop.tau(torch.tensor([p], dtype=torch.float64)))) if isinstance(stop, Prophet) else None,
         remasking=remasking,
@@ -154,3 +155,13 @@ def test_infinite_threshold_is_never() -> None:
             state, steps = run(model_of("network", seed), [patient])
             assert torch.equal(never.canvas, state.canvas)
             assert not any(step.settled.any() for step in steps)
+
+
+def test_gaps_of_a_half_precision_model_are_not_rounded() -> None:
+    """In bfloat16 neighbouring logits are 1/16 apart or more; the gap that a rule reads is not."""
+    request = Request((1, 2), Layout(8, answer=(0, 8)), Recipe(stop=Prophet()))
+    rough, state = network(4).bfloat16(), lay_out([request], 0)
+    gap = denoise_step(rough, state, request.recipe, observed=True).beliefs.gap
+    assert gap.dtype == torch.float32
+    assert (gap >= 0).all()
+    assert ((gap * 16) % 1 != 0).any()

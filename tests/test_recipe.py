@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -83,6 +83,17 @@ def test_presets_are_themselves_and_different() -> None:
     assert {"full", "prophet", "prophet-linear", "sched", "dream", "random", "margin"} <= set(texts)
     for name, preset in PRESETS.items():
         assert foretell.parse(name) == preset.recipe == foretell.parse(texts[name])
+
+
+def test_a_rule_of_ones_own_has_the_name_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Mine(Stable):
+        pass
+
+    with pytest.raises(RecipeError, match=r"Mine has no name in recipes; give it one: POLICIES\[kind\]\[name\] = Mine"):
+        str(Recipe(stop=Mine()))
+    monkeypatch.setitem(POLICIES["stop"], "mine", Mine)
+    assert foretell.parse(str(Recipe(stop=Mine(3)))) == Recipe(stop=Mine(3))
 
 
 def test_every_policy_has_a_listing() -> None:

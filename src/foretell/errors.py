@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from math import inf
 
 
 class ForetellError(Exception):
@@ -59,8 +60,17 @@ def one_of(kind: str, value: str, allowed: Iterable[str]) -> None:
         raise RecipeError(unknown(kind, str(value), names))
 
 
-def within(kind: str, value: float, low: float, high: float = float("inf")) -> None:
-    """A `RecipeError` unless low <= value <= high; a NaN is never within."""
+def within(kind: str, value: float, low: float, high: float = inf) -> None:
+    """A `RecipeError` unless `value` is a number and low <= value <= high; a NaN is never within."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RecipeError(f"{kind} must be a number, got {value!r}")
     if not low <= value <= high:
-        span = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+        span = f"at least {low:g}" if high == inf else f"from {low:g} to {high:g}"
         raise RecipeError(f"{kind} must be {span}, got {value!r}")
+
+
+def whole(kind: str, value: int, low: int, high: float = inf) -> None:
+    """The same, for whole numbers."""
+    if isinstance(value, float):
+        raise RecipeError(f"{kind} must be a whole number, got {value!r}")
+    within(kind, value, low, high)

@@ -103,7 +103,7 @@ def lay_out(
         seed=torch.tensor([r.seed for r in requests], dtype=torch.long, device=device),
         cached_block=torch.full((rows,), -1, device=device),
         budget=requests[0].budget,
-        block_length=recipe.block_length,
+        block_length=recipe.block_length or length,
         mask_id=mask_id,
         end_ids=end_ids,
         stop_at_eos=recipe.stop_at_eos,

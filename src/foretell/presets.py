@@ -37,7 +37,7 @@ PRESETS: dict[str, Preset] = {
         "SchED: the gap over every mask, a smooth threshold, and no draft changed",
     ),
     "dream": Preset(
-        replace(_FULL, sample=Nucleus(temperature=0.2, top_p=0.95), score=Entropy(), transfer=Timesteps()),
+        Recipe(block_length=None, sample=Nucleus(temperature=0.2, top_p=0.95), score=Entropy(), transfer=Timesteps()),
         "Dream's decoder: nucleus sampling, lowest entropy first, its own timesteps",
     ),
     "random": Preset(replace(_FULL, score=Random()), "the whole budget, masks in random order"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from foretell.errors import RecipeError, unknown, within
+from foretell.errors import RecipeError, unknown, whole, within
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.sample.greedy import Greedy
@@ -14,13 +14,15 @@ from foretell.policies.transfer.quota import Quota
 from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer
 from foretell.spec import adjusted, spell
 
+LARGEST = 1e6  # of scales that have no natural end
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How to decode. The default is the full-budget LLaDA baseline."""
 
     steps: int | None = None  # None: one for every position of the window
-    block_length: int = 32
+    block_length: int | None = 32  # None: the whole window is one block
     stop_at_eos: bool = False  # compute nothing behind an end of text
     ban_eos: bool = False  # never propose an end of text
     guidance: float = 0.0  # scale of classifier-free guidance
@@ -33,9 +35,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.steps is not None:
-            within("steps", self.steps, 1)
-        within("block_length", self.block_length, 1)
-        within("guidance", self.guidance, 0.0)
+            whole("steps", self.steps, 1)
+        if self.block_length is not None:
+            whole("block_length", self.block_length, 1)
+        within("guidance", self.guidance, 0.0, LARGEST)
 
     def __str__(self) -> str:
         """What differs from the default, in the words that `presets.parse` reads."""

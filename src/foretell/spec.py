@@ -21,7 +21,6 @@ KINDS: dict[Any, str] = {
     Stop: "stop",
     Schedule: "schedule",
 }
-_NAMES = {cls: name for policies in POLICIES.values() for name, cls in policies.items()}
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
 
 
@@ -37,7 +36,8 @@ def spell(value: object) -> str:
         for field in changed
         for item in [getattr(value, field.name)]
     )
-    return f"{_NAMES[type(value)]}({given})" if given else _NAMES[type(value)]
+    name = _name(type(value))
+    return f"{name}({given})" if given else name
 
 
 def read(hint: Any, text: str, where: str) -> Any:
@@ -77,8 +77,17 @@ def _default(field: Field[Any]) -> str:
     return "..." if field.default is MISSING else spell(field.default)
 
 
+def _name(cls: type) -> str:
+    """The name a policy is registered under; looked up anew, because anyone may register more."""
+    for policies in POLICIES.values():
+        for name, one in policies.items():
+            if one is cls:
+                return name
+    raise RecipeError(f"{cls.__name__} has no name in recipes; give it one: POLICIES[kind][name] = {cls.__name__}")
+
+
 def _title(value: Any) -> str:
-    return _NAMES.get(type(value), type(value).__name__.lower())
+    return type(value).__name__.lower()
 
 
 def _value(hint: Any, node: ast.expr, where: str) -> Any:

@@ -176,6 +176,6 @@ def test_threads(
 ) -> None:
     chosen: list[int] = []
     monkeypatch.setattr("torch.set_num_threads", chosen.append)
-    monkeypatch.setattr("foretell.cli.model.SMALL", small)
+    monkeypatch.setattr("foretell.engine.engine.SMALL", small)
     open_engine(str(checkpoint), threads=asked)
     assert chosen == set_to

@@ -100,7 +100,7 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ({"steps": 2, "diffusion_steps": 3}, RequestError, "another name of 'steps'"),
         ({"recipe": "profet"}, RecipeError, "did you mean 'prophet'"),
         ({"remasking": "low_confidense"}, RecipeError, "did you mean 'low_confidence'"),
-        ({"temperature": -1.0}, RecipeError, "at least 0, got -1.0"),
+        ({"temperature": -1.0}, RecipeError, "from 0 to 1e.06, got -1.0"),
         ({"max_new_tokens": 0}, RecipeError, "max_new_tokens must be at least 1, got 0"),
         (
             {"suffix": "The answer is", "answer_length": 15, "max_new_tokens": 16},
@@ -111,6 +111,20 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ({"pins": {99: 5}, "max_new_tokens": 16}, LayoutError, "must lie in 0..15, got 99"),
         ({"pins": {0: 3}}, RequestError, "mask token 3 cannot be pinned"),
         ({"layout": "sudoku"}, RequestError, "describes no layouts"),
+        ({"steps": "8"}, RecipeError, "steps must be a number, got '8'"),
+        ({"steps": 4.5}, RecipeError, "steps must be a whole number, got 4.5"),
+        ({"max_new_tokens": 8.0}, RecipeError, "max_new_tokens must be a whole number, got 8.0"),
+        ({"temperature": "a"}, RecipeError, "temperature must be a number, got 'a'"),
+        ({"seed": 2**64}, RecipeError, "seed must be from 0 to"),
+        ({"cfg_scale": float("inf")}, RecipeError, "guidance must be from 0 to 1e"),
+        ({"pins": {"0": 3}}, RequestError, "pins map a window offset"),
+        ({"pins": {0: 5000}}, RequestError, "token 5000 pinned at 0 is not one of the vocabulary's 126"),
+        ({"answer_start": 3}, LayoutError, "answer_start=3 needs an answer_length"),
+        (
+            {"pins": {12: "Tom"}, "suffix": "The answer is", "answer_length": 2, "max_new_tokens": 16},
+            LayoutError,
+            "position 12 is pinned, and the suffix",
+        ),
         ({"batch_size": 0}, RequestError, "batch_size must be at least 1"),
     ],
 )
@@ -138,6 +152,35 @@ def test_prophet_without_a_region_watches_every_mask(engine: foretell.Engine) ->
     assert engine.generate(PROMPT, recipe="prophet region=masked", **SMALL).tokens == out.tokens
 
 
+@pytest.mark.parametrize("region", ["fixed(offset=300,length=4)", "after"])
+def test_a_region_that_is_empty_here_is_noted(engine: foretell.Engine, region: str) -> None:
+    assert engine.order(recipe=f"prophet region={region}", **SMALL).notes == (NO_REGION,)
+
+
+def test_a_prompt_is_text_or_messages(engine: foretell.Engine) -> None:
+    with pytest.raises(RequestError, match="a string or a list of messages, got int"):
+        engine.generate(3)  # type: ignore[call-overload]
+
+
+def test_bundled_names_are_suggested() -> None:
+    with pytest.raises(ModelError, match="there is no folder 'tinny'"):
+        foretell.load("tinny")
+
+
+def test_ends_of_text_are_streamed_and_traced_as_emitted(engine: foretell.Engine) -> None:
+    """What a frame shows and a trace keeps behind an end of text is what the completion holds there."""
+    ended = 0
+    for seed in range(12):
+        asked: dict[str, Any] = {"stop_at_eos": True, "temperature": 50.0, "seed": seed, **SMALL}
+        *_, last = engine.stream(PROMPT, trace=True, **asked)
+        assert last.completion is not None
+        assert last.completion.trace is not None
+        assert last.tokens == last.completion.tokens == tuple(last.completion.trace.tokens[-1].tolist())
+        assert (last.completion.trace.filled_at < len(last.completion.trace)).all()
+        ended += last.completion.finish == "eos"
+    assert ended
+
+
 def test_model_layouts_are_defaults(checkpoint: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(checkpoint, folder)
@@ -145,7 +188,7 @@ def test_model_layouts_are_defaults(checkpoint: Path, tmp_path: Path) -> None:
         "default": "short",
         "layouts": {
             "short": {"max_new_tokens": 8, "block_length": 4, "suffix": "The answer is", "answer_length": 2},
-            "long": {"max_new_tokens": 24},
+            "long": {"max_new_tokens": 24, "steps": 6},
         },
     }
     (folder / "foretell.json").write_text(json.dumps(described))
@@ -156,6 +199,9 @@ def test_model_layouts_are_defaults(checkpoint: Path, tmp_path: Path) -> None:
     assert engine.order(block_length=5).recipe.block_length == 5
     assert engine.order(recipe=foretell.Recipe(block_length=7)).recipe.block_length == 7
     assert engine.order(layout="long").layout == foretell.Layout(24)
+    assert engine.order(layout="long").recipe.steps == 6
+    assert engine.order(layout="long", recipe="full steps=5").recipe.steps == 5
+    assert engine.order(layout="long", steps=4).recipe.steps == 4
     assert engine.order(suffix="").layout.pins == ()
     with pytest.raises(RequestError, match="did you mean 'long'"):
         engine.order(layout="lon")

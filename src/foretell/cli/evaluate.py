@@ -29,7 +29,7 @@ Trace = Annotated[bool, Option("--trace", help="Keep every step of every example
 Code = Annotated[bool, Option("--allow-code-execution", help="Run programs that the model wrote.")]
 Workers = Annotated[int, Option(help="Processes; more than one have one thread each.")]
 Threads = Annotated[int | None, Option(help="Of torch; default: 1 if the model is small.")]
-Device = Annotated[str, Option(help="cpu, cuda, mps, ...")]
+Device = Annotated[str, Option(help="cpu, cuda, cuda:1, ...")]
 Dtype = Annotated[str | None, Option(help="float32, bfloat16 or float16.")]
 
 

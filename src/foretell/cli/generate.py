@@ -46,7 +46,7 @@ def generate(
     stop_at_eos: Annotated[bool | None, _decoding("Compute nothing behind the text's end.")] = None,
     seed: Annotated[int, _decoding("Of everything random.")] = 0,
     batch_size: Annotated[int, Option(help="Prompts decoded together.", rich_help_panel=MACHINE)] = 8,
-    device: Annotated[str, Option(help="cpu, cuda, mps, ...", rich_help_panel=MACHINE)] = "cpu",
+    device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=MACHINE)] = "cpu",
     dtype: Annotated[str | None, Option(help="float32, bfloat16 or float16.", rich_help_panel=MACHINE)] = None,
     threads: Annotated[int | None, Option(help="Of torch; 1 if the model is small.", rich_help_panel=MACHINE)] = None,
     json: Annotated[bool, Option("--json", help="One JSON object a line.", rich_help_panel=OUTPUT)] = False,

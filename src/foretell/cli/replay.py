@@ -34,6 +34,7 @@ class Outcome:
     final: str
     same: bool
     note: str = ""
+    known: bool = True  # false where another rule had ended the recording before this one fired
 
 
 def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
@@ -49,6 +50,7 @@ def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
         final=written(trace, last, where),
         same=bool((trace.committed(at)[where] == trace.committed(last)[where]).all()),
         note=NO_REGION if lost else "",
+        known=fired is not None or not trace.settled,
     )
 
 
@@ -60,13 +62,18 @@ def report(console: Console, outcomes: list[Outcome]) -> None:
         console.print(Text(f"\n{summary(outcomes)}", style="bold"))
 
 
-def summary(outcomes: list[Outcome]) -> str:
+def summary(recorded: list[Outcome]) -> str:
+    outcomes = [one for one in recorded if one.known]
+    cut = len(recorded) - len(outcomes)
+    left_out = f"{cut} of {len(recorded)} recordings ended before this rule fired and say nothing of it"
+    if not outcomes:
+        return left_out
     count, fired = len(outcomes), sum(one.fired is not None for one in outcomes)
     same, steps = sum(one.same for one in outcomes), sum(one.steps for one in outcomes)
     ratio = sum(one.budget for one in outcomes) / steps
     return (
         f"fired in {fired} of {count} · {steps / count:.1f} steps on average, {ratio:.2f}x fewer than the budget · "
-        f"same answer in {same} of {count} ({same / count:.1%})"
+        f"same answer in {same} of {count} ({same / count:.1%})" + (f" · {left_out}" if cut else "")
     )
 
 
@@ -77,8 +84,9 @@ def _table(outcomes: list[Outcome]) -> Table:
     table.add_column("would commit", ratio=1, overflow="ellipsis", no_wrap=True)
     table.add_column("final", ratio=1, overflow="ellipsis", no_wrap=True)
     for index, one in enumerate(outcomes):
-        fires = "never" if one.fired is None else f"step {one.steps}"
+        fires = f"step {one.steps}" if one.fired is not None else "never" if one.known else "unknown"
         same = Text("yes", style="green") if one.same else Text("NO", style="bold red")
+        same = same if one.known else Text("?", style="dim")
         numbers = (str(index), fires, str(one.recorded), str(one.budget))
         table.add_row(*numbers, same, Text(one.committed), Text(one.final))
     return table

@@ -22,8 +22,8 @@ def vocab(
     from rich.text import Text  # noqa: PLC0415
 
     from foretell.cli.console import note, out  # noqa: PLC0415
-    from foretell.cli.model import folder_of  # noqa: PLC0415
     from foretell.engine.codec import Codec  # noqa: PLC0415
+    from foretell.engine.engine import folder_of  # noqa: PLC0415
 
     words = Codec.load(folder_of(model)).words()
     shown = _matching(words, grep)

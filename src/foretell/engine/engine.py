@@ -25,6 +25,7 @@ from foretell.protocols import Denoiser
 from foretell.state import DecodeState
 
 BUNDLED = Path(__file__).parents[1] / "models"
+SMALL = 50_000_000  # parameters up to which handing work to other threads costs more than the work
 Prompt = str | Sequence[Message]
 
 
@@ -85,7 +86,16 @@ class Engine:
 
     def __init__(self, model: Denoiser, codec: Codec, layouts: Mapping[str, Any] | None = None) -> None:
         self.model, self.codec, self.layouts = model, codec, layouts or {}
-        self.device = next(iter(_parameters(model)), torch.empty(0)).device
+        weights = _weights(model)
+        self.device = weights[0].device if weights else torch.device("cpu")
+        self.size = sum(weight.numel() for weight in weights)
+
+    def use_threads(self, threads: int | None = None) -> None:
+        """As many threads as asked for; by default one for a small model, and torch's own choice for a large one."""
+        if threads is not None and threads < 1:
+            raise RequestError(f"threads must be at least 1, got {threads}")
+        if threads is not None or self.size <= SMALL:
+            torch.set_num_threads(threads or 1)
 
     @overload
     def generate(
@@ -163,8 +173,12 @@ class Engine:
     def order(self, **options: Any) -> Order:
         """What a call with these options would decode with."""
         asked = order(Options.of(options), self.codec, self.layouts)
-        if any(token == self.model.mask_id for _, token in asked.layout.pins):
-            raise RequestError(f"the mask token {self.model.mask_id} cannot be pinned")
+        vocabulary = self.codec.tokenizer.get_vocab_size()
+        for offset, token in asked.layout.pins:
+            if token == self.model.mask_id:
+                raise RequestError(f"the mask token {self.model.mask_id} cannot be pinned")
+            if not 0 <= token < vocabulary:
+                raise RequestError(f"token {token} pinned at {offset} is not one of the vocabulary's {vocabulary}")
         return asked
 
     def request(self, prompt: Prompt, asked: Order) -> Request:
@@ -215,21 +229,32 @@ class Engine:
         """Drafts go to `put_draft`, the prompt and the finished text to `put`."""
         streamer.put(torch.tensor([self.request(prompt, self.order(**options)).prompt]))
         put_draft = getattr(streamer, "put_draft", None)
-        for frame in self.stream(prompt, trace=trace, **options):
-            if put_draft is not None:
-                put_draft(value=torch.tensor(frame.tokens))
-        assert frame.completion is not None, "the last frame carries the completion"
-        streamer.put(torch.tensor(frame.completion.tokens))
-        streamer.end()
+        try:
+            for frame in self.stream(prompt, trace=trace, **options):
+                if put_draft is not None:
+                    put_draft(value=torch.tensor(frame.tokens))
+            assert frame.completion is not None, "the last frame carries the completion"
+            streamer.put(torch.tensor(frame.completion.tokens))
+        finally:
+            streamer.end()
         return frame.completion
 
 
 def load(model: str | Path, device: str = "cpu", dtype: str | torch.dtype | None = None) -> Engine:
     """An engine for a checkpoint folder, or for a bundled model by its name."""
-    folder = Path(model)
-    if not folder.exists() and (BUNDLED / str(model) / "config.json").exists():
-        folder = BUNDLED / str(model)
+    folder = folder_of(model)
     return Engine(load_model(folder, device=device, dtype=dtype), Codec.load(folder), _layouts(folder))
+
+
+def folder_of(model: str | Path) -> Path:
+    """The folder of a checkpoint, given as a path or as the name of a bundled model."""
+    folder = Path(model)
+    if folder.exists():
+        return folder
+    bundled = [path.parent.name for path in BUNDLED.glob("*/model.safetensors")]
+    if str(model) in bundled:
+        return BUNDLED / str(model)
+    raise ModelError(f"there is no folder {str(model)!r}; {unknown('bundled model', str(model), bundled)}")
 
 
 def _layouts(folder: Path) -> Mapping[str, Any]:
@@ -241,7 +266,7 @@ def _layouts(folder: Path) -> Mapping[str, Any]:
         described: Mapping[str, Any] = json.loads(path.read_text(encoding="utf8"))
     except json.JSONDecodeError as error:
         raise ModelError(f"{path} is not valid JSON: {error}") from error
-    known = {field.name for field in fields(Options)}
+    known = {field.name for field in fields(Options)} - {"recipe", "layout", "pins", "seed"}
     for name, layout in described.get("layouts", {}).items():
         for key in layout:
             if key not in known:
@@ -251,13 +276,17 @@ def _layouts(folder: Path) -> Mapping[str, Any]:
 
 def _single(prompt: Prompt | Sequence[Prompt]) -> bool:
     """Whether this is one prompt: a string, or a conversation (a list of messages)."""
+    if not isinstance(prompt, str | Sequence):
+        raise RequestError(f"a prompt is a string or a list of messages, got {type(prompt).__name__}")
     return isinstance(prompt, str) or (len(prompt) > 0 and all(isinstance(item, Mapping) for item in prompt))
 
 
-def _parameters(model: Any) -> Iterator[Tensor]:
+def _weights(model: Any) -> list[Tensor]:
+    """The parameters behind a denoiser and its wrappers; none for one without weights."""
     while hasattr(model, "inner"):
         model = model.inner
-    return iter(model.parameters()) if isinstance(model, torch.nn.Module) else iter(())
+    network = getattr(model, "network", model)
+    return list(network.parameters()) if isinstance(network, torch.nn.Module) else []
 
 
 def _frame(state: DecodeState, step: Step) -> Frame:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from foretell.engine.codec import Codec
-from foretell.errors import RequestError, one_of, unknown, within
-from foretell.layout import Layout
-from foretell.policies.region.fixed import Fixed
+from foretell.errors import LayoutError, RequestError, one_of, unknown, whole
+from foretell.layout import Layout, Request, lay_out
 from foretell.policies.region.masked import Masked
 from foretell.policies.sample.gumbel import Gumbel
 from foretell.policies.sample.nucleus import Nucleus
@@ -37,7 +36,6 @@ REMASKINGS: dict[str, Score] = {
     "confidence": Confidence(),
     "maskgit_plus": Confidence(),
     "random": Random(),
-    "origin": Random(),
     "topk_margin": Margin(),
     "margin": Margin(),
     "entropy": Entropy(),
@@ -45,7 +43,7 @@ REMASKINGS: dict[str, Score] = {
 WINDOW = 256  # positions generated unless someone says otherwise
 ANSWER = 5  # tokens watched behind a suffix unless someone says otherwise, as in the released code
 NO_REGION = (
-    "no answer region was given, so the stopping rule watches every position that is still masked; "
+    "this window has no answer region, so the stopping rule watches every position that is still masked; "
     "give a suffix and an answer length for the paper's rule"
 )
 
@@ -85,9 +83,11 @@ class Options:
             named[ours] = value
         return cls(**named)
 
-    def over(self, defaults: Mapping[str, Any]) -> Options:
+    def over(self, defaults: Options) -> Options:
         """These options, with a model's defaults where nothing was said."""
-        unsaid = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        unsaid = {
+            field.name: getattr(defaults, field.name) for field in fields(self) if getattr(self, field.name) is None
+        }
         return replace(self, **unsaid)
 
 
@@ -103,19 +103,23 @@ class Order:
 
 def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
     """Settle the window, the pinned tokens, the region and the recipe of a call."""
-    base = _model_defaults(options, layouts)
-    block_length = options.block_length or base.get("block_length")
-    # The recipe's own text has the last word on what a model merely prefers.
-    presets = {name: preset.recipe for name, preset in PRESETS.items()}
-    if options.block_length is None and block_length is not None:
-        presets = {name: replace(one, block_length=block_length) for name, one in presets.items()}
-    chosen = options.recipe if isinstance(options.recipe, Recipe) else spelled(options.recipe, presets)
+    preferred = Options(**_model_defaults(options, layouts))
+    if isinstance(options.recipe, Recipe):
+        chosen = options.recipe
+    else:
+        # A recipe's own text has the last word on what a model merely prefers.
+        chosen = spelled(options.recipe, {name: _apply(preferred, one.recipe) for name, one in PRESETS.items()})
     chosen = _apply(options, chosen)
-    layout = _layout(options.over({k: v for k, v in base.items() if k != "block_length"}), codec)
-    needs_region = chosen.stop != Never() and chosen.region == Fixed() and layout.answer is None
-    if needs_region:
-        chosen = replace(chosen, region=Masked())
-    return Order(layout, chosen, options.seed, (NO_REGION,) if needs_region else ())
+    layout = _layout(options.over(preferred), codec)
+    whole("seed", options.seed, 0, 2**63 - 1)
+    if chosen.stop == Never() or _region_exists(layout, chosen):
+        return Order(layout, chosen, options.seed)
+    return Order(layout, replace(chosen, region=Masked()), options.seed, (NO_REGION,))
+
+
+def _region_exists(layout: Layout, recipe: Recipe) -> bool:
+    fresh = lay_out([Request((), layout, recipe)], mask_id=-1)
+    return bool(recipe.region(fresh).any())
 
 
 def _model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -159,20 +163,27 @@ def _sample(options: Options) -> Gumbel | Nucleus | None:
 
 def _layout(options: Options, codec: Codec) -> Layout:
     length = WINDOW if options.max_new_tokens is None else options.max_new_tokens
-    within("max_new_tokens", length, 1)
+    whole("max_new_tokens", length, 1)
     pins = _pins(options.pins or {}, codec)
     if not options.suffix and options.answer_length is None:
+        if options.answer_start is not None:
+            raise LayoutError(f"answer_start={options.answer_start} needs an answer_length or a suffix")
         return Layout(length, tuple(sorted(pins.items())))
     suffix = codec.encode(options.suffix) if options.suffix else []
     answer = ANSWER if options.answer_length is None else options.answer_length
-    within("answer_length", answer, 1)
+    whole("answer_length", answer, 1)
     behind = Layout.with_suffix(length, suffix, answer, options.answer_start)
+    for offset, _ in behind.pins:
+        if offset in pins:
+            raise LayoutError(f"position {offset} is pinned, and the suffix {options.suffix!r} wants it too")
     return Layout(length, tuple(sorted((pins | dict(behind.pins)).items())), behind.answer)
 
 
 def _pins(pins: Mapping[int, int | str], codec: Codec) -> dict[int, int]:
-    spelled: dict[int, int] = {}
+    spelled_out: dict[int, int] = {}
     for offset, what in pins.items():
+        if not isinstance(offset, int) or not isinstance(what, int | str):
+            raise RequestError(f"pins map a window offset to a token id or a text, got {offset!r}: {what!r}")
         tokens = codec.encode(what) if isinstance(what, str) else [what]
-        spelled |= {offset + i: token for i, token in enumerate(tokens)}
-    return spelled
+        spelled_out |= {offset + i: token for i, token in enumerate(tokens)}
+    return spelled_out

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from foretell.engine.engine import Completion, Engine, load
 from foretell.engine.files import save_traces
 from foretell.errors import RequestError, within
@@ -19,7 +17,6 @@ from foretell.lab.manifest import examples_hash, model_hash, settle, versions
 from foretell.lab.results import Record, alone, appending, part, read_records
 from foretell.lab.ways import Way
 
-SMALL = 50_000_000  # parameters up to which more threads than one cost more than they bring
 BATCHES = 8  # batches in a chunk, after which the next recipe has its turn
 
 Watch = Callable[[Record], None]
@@ -76,7 +73,7 @@ class Bench:
         if len({one.id for one in examples}) < len(examples):
             raise RequestError(f"{what.task}: two examples have the same id")
         loaded = load(what.model, what.device, what.dtype)
-        _use_threads(loaded, 1 if what.workers > 1 else what.threads)
+        loaded.use_threads(1 if what.workers > 1 else what.threads)
         # The benchmark lays its windows out; the layouts that the model describes do not apply.
         bench = cls(what, Engine(loaded.model, loaded.codec), benchmark, examples, ways)
         for way in ways:
@@ -202,12 +199,3 @@ def _record(benchmark: Benchmark, way: Way, example: Example, completion: Comple
         seconds=round(completion.seconds, 6),
         wall=round(wall, 6),
     )
-
-
-def _use_threads(engine: Engine, threads: int | None) -> None:
-    model: Any = engine.model
-    while hasattr(model, "inner"):
-        model = model.inner
-    size = sum(weight.numel() for weight in model.parameters()) if isinstance(model, torch.nn.Module) else 0
-    if threads is not None or size <= SMALL:
-        torch.set_num_threads(threads or 1)

@@ -125,4 +125,7 @@ def _cases(bench: Bench, records: dict[str, Record]) -> Iterator[Case]:
             raise RequestError(f"{bench.what.out} was run without traces; choose another folder")
         if record.trace not in files:
             files[record.trace] = load_traces(bench.what.out / record.trace)
-        yield Case(example, record, files[record.trace][record.trace_index], bench.engine, bench.benchmark)
+        trace = files[record.trace][record.trace_index]
+        if trace.settled:
+            raise RequestError(f"{bench.what.out} holds early commits; a study needs decodings that ran to their end")
+        yield Case(example, record, trace, bench.engine, bench.benchmark)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foretell.errors import within
+from foretell.errors import whole
 from foretell.state import DecodeState
 
 
@@ -22,8 +22,8 @@ class After:
     skip: int = 0
 
     def __post_init__(self) -> None:
-        within("the region's length", self.length, 0)
-        within("the region's skip", self.skip, 0)
+        whole("the region's length", self.length, 0)
+        whole("the region's skip", self.skip, 0)
 
     def __call__(self, state: DecodeState) -> Tensor:
         last = torch.where(state.pinned, state.positions, -1).amax(dim=1, keepdim=True)

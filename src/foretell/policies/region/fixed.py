@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from foretell.errors import within
+from foretell.errors import whole
 from foretell.state import DecodeState
 
 
@@ -18,8 +18,8 @@ class Fixed:
     length: int = 0
 
     def __post_init__(self) -> None:
-        within("the region's offset", self.offset, 0)
-        within("the region's length", self.length, 0)
+        whole("the region's offset", self.offset, 0)
+        whole("the region's length", self.length, 0)
 
     def __call__(self, state: DecodeState) -> Tensor:
         if self.length == 0:

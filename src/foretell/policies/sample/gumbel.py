@@ -22,7 +22,7 @@ class Gumbel:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        within("gumbel's temperature", self.temperature, 0.0)
+        within("gumbel's temperature", self.temperature, 0.0, 1e6)
 
     def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foretell.errors import within
+from foretell.errors import whole, within
 from foretell.noise import uniform
 from foretell.reductions import CHUNK, argmax
 from foretell.state import DecodeState
@@ -27,9 +27,9 @@ class Nucleus:
     top_k: int = 0
 
     def __post_init__(self) -> None:
-        within("nucleus' temperature", self.temperature, 0.0)
+        within("nucleus' temperature", self.temperature, 0.0, 1e6)
         within("nucleus' top_p", self.top_p, 0.0, 1.0)
-        within("nucleus' top_k", self.top_k, 0)
+        whole("nucleus' top_k", self.top_k, 0)
 
     def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foretell.errors import within
+from foretell.errors import whole, within
 from foretell.protocols import Beliefs, Verdict
 from foretell.state import DecodeState
 
@@ -23,7 +23,7 @@ class Stable:
     entropy: float = 0.005
 
     def __post_init__(self) -> None:
-        within("stable's steps", self.steps, 1)
+        whole("stable's steps", self.steps, 1)
         within("stable's entropy", self.entropy, 0.0)
 
     def reads(self, state: DecodeState) -> Tensor:

@@ -16,7 +16,8 @@ from foretell.state import DecodeState
 class Quota:
     """With fewer steps than masks this is the static truncated budget: several masks go at once.
 
-    `idle` reproduces the reference code, which spends a block's unused steps on passes that fill nothing.
+    `idle` reproduces the reference code, which spends a block's unused steps on passes that fill nothing; only
+    those behind the last mask are left out, because nothing can come of them.
     """
 
     idle: bool = False
