@@ -130,7 +130,9 @@ def test_gaps_draw_three_rows_also_when_nothing_ended_wrong() -> None:
     panel = gaps.Panel(
         "word", 64, {"mean": curves, "min": curves}, {"mean": bins, "min": bins}, {"mean": ends, "min": ends}
     )
-    figure = gaps.gaps([panel, panel], Staged())
+    higher = {"right": [torch.linspace(0, 20, 61)], "wrong": []}
+    figure = gaps.gaps([panel, replace(panel, curves={"mean": higher, "min": higher})], Staged())
+    assert figure.axes[0].get_ylim()[1] >= 20  # a row has one scale, in which every task fits
     assert len(figure.axes) == 6
     assert drawn(figure)
     threshold: Any = figure.axes[0].lines[-1].get_ydata()

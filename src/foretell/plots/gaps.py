@@ -73,6 +73,7 @@ def gaps(panels: Sequence[Panel], tau: Schedule) -> Figure:
         grid[0, column].set_title(panel.title, fontsize=8.5)
     for row, label in enumerate(("mean gap of the region", "minimum gap", "agrees with full, %")):
         grid[row, 0].set_ylabel(label, fontsize=8)
+        grid[row, 0].set_ylim(bottom=0)  # last: it ends the scaling of the whole row
     handles, labels = grid[0, 0].get_legend_handles_labels()
     others, names = grid[2, 0].get_legend_handles_labels()
     keys = dict(zip(labels + names, handles + others, strict=True))
@@ -93,7 +94,6 @@ def _growth(axes: Axes, panel: Panel, reduction: str, tau: Schedule) -> None:
     p = torch.linspace(0, 1, 301)
     axes.plot(100 * p, tau(p), color="#555555", linewidth=1.0, linestyle="--", label="threshold")
     axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
-    axes.set_ylim(bottom=0)
     axes.set_xlabel("% of the budget" if reduction == "min" else "", fontsize=8)
     _calm(axes)
 
