@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.random import Generator
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
-from foretell.errors import ModelError
+from foretell.errors import ModelError, RecipeError, VocabularyError
 from foretell.lab.masks import Bools, Floats, Ints, Masking
 from foretell.lab.tasks import Piece, Problem, Task
 from foretell.lab.tasks.problem import GIVEN
-from foretell.lab.vocabulary import EOS, EOT, MASK, START
+from foretell.lab.vocabulary import EOS, EOT, MASK, START, UNKNOWN
 from foretell.protocols import Inputs
 
 
@@ -51,15 +51,24 @@ class Encoder:
     def __init__(self, tokenizer: Tokenizer, eos_weight: float = 0.2) -> None:
         self.tokenizer, self.eos_weight = tokenizer, eos_weight
         self.eos, self.mask = (special(tokenizer, token) for token in (EOS, MASK))
+        self.unknown = tokenizer.token_to_id(UNKNOWN)
 
     def prompt(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(f"{START}{text}{EOT}").ids
+        ids: list[int] = self.encoding(f"{START}{text}{EOT}").ids
         return ids
+
+    def encoding(self, text: str) -> Encoding:
+        """Never a silent unknown token: what the vocabulary lacks cannot be trained."""
+        made = self.tokenizer.encode(text)
+        if self.unknown in made.ids:
+            start, end = made.offsets[made.ids.index(self.unknown)]
+            raise VocabularyError(f"the vocabulary has no {text[start:end]!r}, which stands in {text!r}")
+        return made
 
     def levelled(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
         """Tokens of the joined pieces with their levels. A token's last letter decides: its blanks come first."""
         levels = [piece.level for piece in pieces for _ in piece.text]
-        encoding = self.tokenizer.encode("".join(piece.text for piece in pieces))
+        encoding = self.encoding("".join(piece.text for piece in pieces))
         return [(token, levels[end - 1]) for token, (_, end) in zip(encoding.ids, encoding.offsets, strict=True)]
 
     def row(self, problem: Problem, window: int, *, pinned: bool) -> Row:
@@ -67,7 +76,12 @@ class Encoder:
         chain = self.levelled(problem.pieces)
         suffix = self.levelled((Piece(problem.suffix),))
         answer = self.levelled((Piece(problem.answer, problem.level),))
-        fill = [(self.eos, 0)] * (window - len(chain) - len(suffix) - len(answer))
+        room = window - len(chain) - len(suffix) - len(answer)
+        if room < 0:
+            raise RecipeError(
+                f"a response of {window - room} tokens does not fit a window of {window}: {problem.response!r}"
+            )
+        fill = [(self.eos, 0)] * room
         tail = (*fill, *suffix, *answer) if pinned else (*suffix, *answer, *fill)
         tokens, level = np.array([*chain, *tail], dtype=np.int64).T
         ended = tokens == self.eos

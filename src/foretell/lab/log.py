@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from foretell.engine.files import replacing
 from foretell.lab.recipe import TrainRecipe
 from foretell.lab.together import mean_over_processes
 
@@ -26,10 +27,13 @@ class Log:
         if self.active:
             recipe.out.mkdir(parents=True, exist_ok=True)
             kept = [x for x in self.lines() if x["step"] <= start]  # what came after the checkpoint is done again
-            self.path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+            with replacing(self.path) as file:
+                file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.is_file() else []
+        """Whole lines; a kill may have left half of one at the end."""
+        text = self.path.read_text() if self.path.is_file() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def add(self, name: str, loss: float) -> None:
         self.losses[name].append(loss)

@@ -65,7 +65,8 @@ def latest(keys: Floats, count: Ints) -> Bools:
 def nearness(keys: Floats, hidden: Bools, focus: float) -> Floats:
     """Weights that fade from the next token a decoder would fill to the last; what is far cannot be known yet."""
     ahead = np.argsort(np.argsort(keys, axis=1), axis=1) - np.sum(~hidden, axis=1, keepdims=True)
-    return FAR + (1 - FAR) * np.exp(-ahead.clip(0) / focus)
+    fading: Floats = np.exp(-ahead.clip(0) / focus)
+    return FAR + (1 - FAR) * fading
 
 
 def decoding_order(rng: Generator, level: Ints, block: int) -> Floats:

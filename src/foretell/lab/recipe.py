@@ -5,8 +5,9 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
-from foretell.errors import RecipeError, unknown
+from foretell.errors import ForetellError, RecipeError, unknown
 from foretell.lab.masks import Masking
 from foretell.lab.tasks import DRILLS, TASKS, Task
 from foretell.lab.tasks.pairs import Pairs
@@ -79,12 +80,19 @@ class TrainRecipe:
     @classmethod
     def read(cls, file: Path) -> TrainRecipe:
         """Paths in the file are relative to it."""
-        values = tomllib.loads(file.read_text())
+        try:
+            return cls._of(tomllib.loads(file.read_text()), file.parent)
+        except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, ForetellError):
+                raise
+            raise RecipeError(f"{file} is not a training recipe: {error}") from error
+
+    @classmethod
+    def _of(cls, values: dict[str, Any], here: Path) -> TrainRecipe:
         known = {each.name for each in fields(cls)}
         for name in values:
             if name not in known:
                 raise RecipeError(unknown("setting", name, known))
-        here = file.parent
         for name in ("model", "out"):
             values[name] = (here / values[name]).resolve()
         values["pace"] = tuple((step, factor) for step, factor in values.get("pace", ()))

@@ -33,24 +33,35 @@ class Choice:
     def sample(self, rng: Generator) -> Problem:
         count = 1 + int(rng.choice(len(self.lengths), p=self.lengths))
         story = tell(rng, count)
-        letter, options = ranges(rng, story.steps[-1].result)
-        prompt = " ".join((*story.sentences, closing(rng, story), options))
-        return Problem(story.core, prompt, chain(story), f" {self.suffix}", f" {letter}", len(story.steps) + 2)
+        result = story.steps[-1].result
+        starts = starts_around(rng, result)
+        prompt = " ".join((*story.sentences, closing(rng, story), options(starts)))
+        answer = f" {letter_of(starts, result)}"
+        return Problem(story.core, prompt, chain(story), f" {self.suffix}", answer, len(story.steps) + 2)
 
     def check(self, problem: Problem, text: str) -> bool:
         found = ANSWER.search(text.strip())
         return found is not None and found[1] == problem.answer.strip()
 
 
-def ranges(rng: Generator, value: int) -> tuple[str, str]:
-    """Four ranges that cover 0..99, and the letter of the one with the value; letters are about equally likely."""
+def starts_around(rng: Generator, value: int) -> list[int]:
+    """Where four ranges over 0..99 start, such that the value is about equally often in each of them."""
     wanted = int(rng.integers(len(LETTERS)))
     for attempt in range(1000):
         starts = [0, *sorted(int(n) for n in rng.integers(NARROWEST, LARGEST - NARROWEST + 1, size=3))]
-        ends = [start - 1 for start in starts[1:]] + [LARGEST]
-        wide = all(end - start >= NARROWEST for start, end in zip(starts, ends, strict=True))
-        index = max(i for i, start in enumerate(starts) if start <= value)
-        if wide and (index == wanted or attempt > 20):
-            pairs = zip(LETTERS, starts, ends, strict=True)
-            return LETTERS[index], " ".join(f"{letter}) {start} to {end}" for letter, start, end in pairs)
+        wide = all(end - start >= NARROWEST for start, end in spans(starts))
+        if wide and (letter_of(starts, value) == LETTERS[wanted] or attempt > 20):
+            return starts
     raise AssertionError("three starts drawn at random leave wide enough ranges far more often than that")
+
+
+def spans(starts: list[int]) -> list[tuple[int, int]]:
+    return list(zip(starts, [start - 1 for start in starts[1:]] + [LARGEST], strict=True))
+
+
+def letter_of(starts: list[int], value: int) -> str:
+    return LETTERS[max(i for i, start in enumerate(starts) if start <= value)]
+
+
+def options(starts: list[int]) -> str:
+    return " ".join(f"{letter}) {low} to {high}" for letter, (low, high) in zip(LETTERS, spans(starts), strict=True))

@@ -9,7 +9,7 @@ from pathlib import Path
 from numpy.random import Generator
 
 from foretell.errors import RecipeError
-from foretell.lab.tasks.problem import Piece, Problem
+from foretell.lab.tasks.problem import Piece, Problem, held_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,17 @@ class Pairs:
 
     @classmethod
     def read(cls, file: Path, name: str, window: int, block: int) -> Pairs:
-        problems = []
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            pair = json.loads(line)
-            if not {"prompt", "response"} <= pair.keys():
-                raise RecipeError(f"{file}, line {number}: needs a prompt and a response, has {', '.join(pair)}")
-            problems.append(Problem(pair["prompt"], pair["prompt"], (Piece(pair["response"], 2),), "", "", 0))
-        return cls(name, window, block, tuple(problems))
+        if not file.is_file():
+            raise RecipeError(f"there is no file {file} for the task {name!r}")
+        lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        problems = tuple(_problem(line, f"{file}, line {number}") for number, line in lines if line.strip())
+        kept = sum(held_out(problem.core) for problem in problems)
+        if not 0 < kept < len(problems):
+            raise RecipeError(
+                f"{file} has {len(problems)} pairs, of which {kept} are held out by a hash of their prompt; training "
+                "needs some on either side, so some dozens of different prompts"
+            )
+        return cls(name, window, block, problems)
 
     @property
     def answer_length(self) -> int:
@@ -45,3 +49,14 @@ class Pairs:
 
     def check(self, problem: Problem, text: str) -> bool:
         return text.strip() == problem.response.strip()
+
+
+def _problem(line: str, where: str) -> Problem:
+    try:
+        pair = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RecipeError(f"{where}: not valid JSON: {error}") from error
+    given = isinstance(pair, dict) and all(isinstance(pair.get(key), str) for key in ("prompt", "response"))
+    if not given:
+        raise RecipeError(f'{where}: needs an object with the texts "prompt" and "response", got {line[:60]}')
+    return Problem(pair["prompt"], pair["prompt"], (Piece(pair["response"], 2),), "", "", 0)
