@@ -24,7 +24,7 @@ def written(path: Path, *lines: str) -> Path:
 
 def test_both_sides_of_the_split_are_needed(tmp_path: Path) -> None:
     line = json.dumps({"prompt": "Tom", "response": "Tom"})
-    with pytest.raises(RecipeError, match="1 pairs, of which [01] are held out"):
+    with pytest.raises(RecipeError, match=r"1 pairs, of which [01] are held out"):
         Pairs.read(written(tmp_path / "few.jsonl", line), "few", 8, 8)
     many = [json.dumps({"prompt": f"Tom {i}", "response": "Tom"}) for i in range(99)]
     assert len(Pairs.read(written(tmp_path / "many.jsonl", *many), "many", 8, 8).problems) == 99
