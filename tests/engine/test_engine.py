@@ -111,6 +111,11 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ({"pins": {99: 5}, "max_new_tokens": 16}, LayoutError, "must lie in 0..15, got 99"),
         ({"pins": {0: 3}}, RequestError, "mask token 3 cannot be pinned"),
         ({"layout": "sudoku"}, RequestError, "describes no layouts"),
+        (
+            {"max_new_tokens": 250},
+            RequestError,
+            "and a window of 250 are more than the 256 that this model was made for",
+        ),
         ({"steps": "8"}, RecipeError, "steps must be a number, got '8'"),
         ({"steps": 4.5}, RecipeError, "steps must be a whole number, got 4.5"),
         ({"max_new_tokens": 8.0}, RecipeError, "max_new_tokens must be a whole number, got 8.0"),

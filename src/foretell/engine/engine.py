@@ -21,6 +21,7 @@ from foretell.errors import ModelError, RequestError, unknown
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.chat import Message
 from foretell.models.load import load_model
+from foretell.models.transformer import UNBOUNDED, Transformer
 from foretell.protocols import Denoiser
 from foretell.state import DecodeState
 
@@ -86,9 +87,11 @@ class Engine:
 
     def __init__(self, model: Denoiser, codec: Codec, layouts: Mapping[str, Any] | None = None) -> None:
         self.model, self.codec, self.layouts = model, codec, layouts or {}
-        weights = _weights(model)
+        network = _network(model)
+        weights = list(network.parameters()) if isinstance(network, torch.nn.Module) else []
         self.device = weights[0].device if weights else torch.device("cpu")
         self.size = sum(weight.numel() for weight in weights)
+        self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
 
     def use_threads(self, threads: int | None = None) -> None:
         """As many threads as asked for; by default one for a small model, and torch's own choice for a large one."""
@@ -189,6 +192,9 @@ class Engine:
             ids = self.codec.chat(prompt)
         if self.model.mask_id in ids:
             raise RequestError("the prompt holds the mask token; only positions of the window can be filled")
+        if len(ids) + asked.layout.length > self.context:
+            sizes = f"a prompt of {len(ids)} tokens and a window of {asked.layout.length}"
+            raise RequestError(f"{sizes} are more than the {self.context} that this model was made for")
         return Request(tuple(ids), asked.layout, asked.recipe, asked.seed)
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
@@ -281,12 +287,11 @@ def _single(prompt: Prompt | Sequence[Prompt]) -> bool:
     return isinstance(prompt, str) or (len(prompt) > 0 and all(isinstance(item, Mapping) for item in prompt))
 
 
-def _weights(model: Any) -> list[Tensor]:
-    """The parameters behind a denoiser and its wrappers; none for one without weights."""
+def _network(model: Any) -> Any:
+    """What is behind a denoiser's wrappers."""
     while hasattr(model, "inner"):
         model = model.inner
-    network = getattr(model, "network", model)
-    return list(network.parameters()) if isinstance(network, torch.nn.Module) else []
+    return getattr(model, "network", model)
 
 
 def _frame(state: DecodeState, step: Step) -> Frame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from foretell.models.family import Family, Settings, mask_token
-from foretell.models.transformer import TransformerConfig
+from foretell.models.transformer import UNBOUNDED, TransformerConfig
 from foretell.wrappers import Shifted
 
 _VOCAB_SIZE, _MASK_ID = 152_064, 151_666  # of the published models
@@ -58,6 +58,7 @@ def configure(settings: Settings) -> TransformerConfig:
         norm_eps=settings.positive("rms_norm_eps", 1e-6),
         qkv_bias=True,
         tied=settings.flag("tie_word_embeddings"),
+        context=settings.count("max_position_embeddings", UNBOUNDED),
     )
 
 

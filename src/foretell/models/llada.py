@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from foretell.errors import ModelError
 from foretell.models.family import Family, Settings, mask_token
-from foretell.models.transformer import Transformer, TransformerConfig
+from foretell.models.transformer import UNBOUNDED, Transformer, TransformerConfig
 from foretell.protocols import Denoiser
 
 _VOCAB_SIZE, _MASK_ID = 126_464, 126_336  # of the published models
@@ -59,6 +59,7 @@ def configure(settings: Settings) -> TransformerConfig:
         rope_theta=settings.positive("rope_theta", 10_000.0),
         norm_eps=settings.positive("rms_norm_eps", 1e-5),
         tied=settings.flag("weight_tying"),
+        context=settings.count("max_sequence_length", UNBOUNDED),
     )
 
 

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 from foretell.protocols import Inputs
 
+UNBOUNDED = 1 << 40
+
 
 @dataclass(frozen=True, slots=True)
 class TransformerConfig:
@@ -26,6 +28,7 @@ class TransformerConfig:
     norm_eps: float = 1e-5
     qkv_bias: bool = False  # Dream (Qwen2) has one, LLaDA does not
     tied: bool = False  # the head is the embedding
+    context: int = UNBOUNDED  # tokens of prompt and window together that the network was made for
 
     @property
     def head_dim(self) -> int:
