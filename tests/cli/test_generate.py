@@ -135,7 +135,7 @@ def test_a_bad_line_is_named_before_anything_is_decoded(
         (["--layout", "wrd"], "did you mean 'word'?"),
         (["--steps", "0"], "steps must be at least 1, got 0"),
         (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),
-        (["--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--threads", "0"], "threads must be at least 1, got 0"),
         (["--dtype", "float31"], "did you mean 'float32'?"),
         (["--watch", "--json"], "use one of them"),
         (["--answer-length", "99"], "do not fit a window of 24"),
@@ -167,7 +167,7 @@ def test_a_note_goes_to_stderr(run: Run, checkpoint: Path, tmp_path: Path) -> No
         if path.name != "foretell.json":
             (bare / path.name).symlink_to(path)
     result = run("generate", bare, WORDS, "-r", "prophet", "--max-new-tokens", "12", "--json")
-    assert result.stderr.startswith("note: no answer region was given")
+    assert result.stderr.startswith("note: this window has no answer region")
     assert rows(result.stdout)[0]["answer"] is None
 
 

@@ -19,7 +19,9 @@ from foretell.presets import PRESETS
 from foretell.spec import signature
 from tests.cli.conftest import WORDS, Run
 
-PROGRAM = [sys.executable, "-c", "from foretell.cli import main; main()"]
+# A process started in the background of a shell script ignores Ctrl-C, and so would its children.
+LISTENING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+PROGRAM = [sys.executable, "-c", f"{LISTENING}; from foretell.cli import main; main()"]
 LIGHT = """
 import sys
 from foretell.cli.app import app
@@ -150,7 +152,7 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_nothing_half_written(checkpoin
     while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=150)
     assert process.returncode == 130
     assert f"finished results are kept in {part}" in stderr
     assert "Traceback" not in stderr
@@ -165,7 +167,7 @@ def test_a_closed_pipe_is_quiet(checkpoint: Path, tmp_path: Path) -> None:
     assert process.stderr is not None
     assert json.loads(process.stdout.readline())["steps"] == 21
     process.stdout.close()
-    assert process.wait(timeout=60) == 141
+    assert process.wait(timeout=150) == 141
     assert process.stderr.read() == ""
     process.stderr.close()
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from foretell.errors import RecipeError
-from foretell.lab.tasks import DRILLS, TASKS, Problem, draw, held_out
+from foretell.lab.tasks import TRAINED, Problem, draw, held_out
 from foretell.lab.tasks.countdown import pose, solves
 from foretell.lab.tasks.pairs import Pairs
 from foretell.lab.tasks.sudoku import Sudoku, solutions
 from foretell.lab.tasks.word import Word
 
-EVERY = TASKS | DRILLS
+EVERY = TRAINED
 NAMES = sorted(EVERY)
 
 
@@ -163,7 +163,7 @@ def test_pairs_are_read_from_a_file(tmp_path: Path) -> None:
     assert task.check(problem, problem.response)
     assert not task.check(problem, "99")
     file.write_text('{"prompt": "1"}\n')
-    with pytest.raises(RecipeError, match="line 1: needs a prompt and a response"):
+    with pytest.raises(RecipeError, match="line 1: needs an object"):
         Pairs.read(file, "next", window=4, block=4)
 
 

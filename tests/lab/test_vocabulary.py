@@ -11,12 +11,12 @@ from tokenizers import Tokenizer
 
 import foretell
 from foretell.lab import vocabulary
-from foretell.lab.tasks import DRILLS, TASKS, draw
+from foretell.lab.tasks import TRAINED, draw
 
 FOLDER = Path(foretell.__file__).parent / "models" / "tiny"
 TEXTS = [
     text
-    for task in (TASKS | DRILLS).values()
+    for task in TRAINED.values()
     for problem in draw(task, np.random.default_rng(7), 1000, test=False)
     for text in (problem.prompt, problem.response)
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from foretell.errors import ForetellError, RecipeError, unknown
 from foretell.lab.masks import Masking
-from foretell.lab.tasks import DRILLS, TASKS, Task
+from foretell.lab.tasks import TRAINED, Task
 from foretell.lab.tasks.pairs import Pairs
 
 
@@ -75,7 +75,7 @@ class TrainRecipe:
 
     @property
     def tasks(self) -> dict[str, Task]:
-        return TASKS | DRILLS | {task.name: task for task in self.pairs}
+        return TRAINED | {task.name: task for task in self.pairs}
 
     @classmethod
     def read(cls, file: Path) -> TrainRecipe:

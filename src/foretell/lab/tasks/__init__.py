@@ -11,8 +11,7 @@ from foretell.lab.tasks.sums import Sums
 from foretell.lab.tasks.word import Word
 
 TASKS: dict[str, Task] = {task.name: task for task in (Word(), Choice(), Sudoku(), Countdown())}
-DRILLS: dict[str, Task] = {
-    task.name: task for task in (Sums(), Letters())
-}  # trained on, but nothing that one would ask for
+# Trained on beside the tasks: drills that nobody would ask for, and choices right up to the borders of their ranges.
+TRAINED: dict[str, Task] = TASKS | {task.name: task for task in (Choice(clear=0), Sums(), Letters())}
 
-__all__ = ["DRILLS", "TASKS", "Piece", "Problem", "Task", "draw", "held_out"]
+__all__ = ["TASKS", "TRAINED", "Piece", "Problem", "Task", "draw", "held_out"]

@@ -25,6 +25,7 @@ class Choice:
     suffix: str = "The answer is"
     answer_length: int = 1
     lengths: tuple[float, ...] = (0.35, 0.65)  # share of chains of one and two steps
+    clear: int = 4  # how far the result stands from the nearest border, at least
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -34,7 +35,7 @@ class Choice:
         count = 1 + int(rng.choice(len(self.lengths), p=self.lengths))
         story = tell(rng, count)
         result = story.steps[-1].result
-        starts = starts_around(rng, result)
+        starts = starts_around(rng, result, self.clear)
         prompt = " ".join((*story.sentences, closing(rng, story), options(starts)))
         answer = f" {letter_of(starts, result)}"
         return Problem(story.core, prompt, chain(story), f" {self.suffix}", answer, len(story.steps) + 2)
@@ -44,12 +45,13 @@ class Choice:
         return found is not None and found[1] == problem.answer.strip()
 
 
-def starts_around(rng: Generator, value: int) -> list[int]:
+def starts_around(rng: Generator, value: int, clear: int = 0) -> list[int]:
     """Where four ranges over 0..99 start, such that the value is about equally often in each of them."""
     wanted = int(rng.integers(len(LETTERS)))
     for attempt in range(1000):
         starts = [0, *sorted(int(n) for n in rng.integers(NARROWEST, LARGEST - NARROWEST + 1, size=3))]
         wide = all(end - start >= NARROWEST for start, end in spans(starts))
+        wide &= all(not start - clear <= value < start + clear for start in starts[1:])
         if wide and (letter_of(starts, value) == LETTERS[wanted] or attempt > 20):
             return starts
     raise AssertionError("three starts drawn at random leave wide enough ranges far more often than that")
