@@ -14,7 +14,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 @pytest.mark.parametrize("code", BLOCKS)
 def test_python_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    exec(compile(code, "README.md", "exec"), {"__name__": __name__})
     assert capsys.readouterr().out.strip()
 
 
