@@ -7,6 +7,7 @@ python runs/bench_loop.py --width 1024 --rows 4
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -91,11 +92,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "loop.md")
     options = parser.parse_args()
     shape = f"{options.layers} layers, {options.rows} rows, {options.prompt} + {options.window} columns"
+    command = " ".join(["python runs/bench_loop.py", *sys.argv[1:]])
     lines = [
         "# What the loop costs beside the model",
         "",
         f"Time outside the model in % of a step (median over {options.steps} steps): vocabulary {VOCABULARY}, {shape},",
-        "block 32, answer of 5 tokens, float32 on CPU. Printed by `python runs/bench_loop.py`.",
+        f"block 32, answer of 5 tokens, float32 on CPU. Printed by `{command}`.",
         "",
         "| width | " + " | ".join(RULES) + " |",
         "|---" + "|---:" * len(RULES) + "|",
