@@ -5,6 +5,8 @@ All of them see [n, V] in float32 (or better), a few rows at a time, so that no 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -41,12 +43,12 @@ def best_two(logits: Tensor) -> Tensor:
 
 def log_sum_exp(logits: Tensor) -> Tensor:
     """The normaliser of the softmax. [n]"""
-    return torch.cat([part.logsumexp(dim=-1) for part in _precise(logits)])
+    return in_chunks(lambda part: _precise(part).logsumexp(dim=-1), logits)
 
 
 def entropy(logits: Tensor) -> Tensor:
     """Shannon entropy in nats. [n]"""
-    return torch.cat([_entropy(part) for part in _precise(logits)])
+    return in_chunks(lambda part: _entropy(_precise(part)), logits)
 
 
 def _entropy(logits: Tensor) -> Tensor:
@@ -57,6 +59,12 @@ def _entropy(logits: Tensor) -> Tensor:
     return total.log() - (weight * below.clamp_(min=torch.finfo(below.dtype).min)).sum(dim=-1) / total
 
 
-def _precise(logits: Tensor) -> list[Tensor]:
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    return [part.to(dtype) for part in torch.split(logits, max(1, CHUNK // logits.shape[-1]))]
+def _precise(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def in_chunks(statistic: Callable[..., Tensor], logits: Tensor, *others: Tensor) -> Tensor:
+    """`statistic` of a few rows of logits [n, V] (and of `others` [n]) at a time. [n]"""
+    rows = max(1, CHUNK // logits.shape[-1])
+    pieces = zip(*(torch.split(part, rows) for part in (logits, *others)), strict=True)
+    return torch.cat([statistic(*piece) for piece in pieces])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from foretell.errors import within
 from foretell.noise import uniforms
-from foretell.reductions import CHUNK, argmax
+from foretell.reductions import argmax, in_chunks
 from foretell.state import DecodeState
 
 _STREAM = 1
@@ -27,10 +26,8 @@ class Gumbel:
     def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:
             return argmax(logits)
-        rows = max(1, CHUNK // logits.shape[-1])
-        pieces = zip(*(torch.split(part, rows) for part in (logits, row, position)), strict=True)
-        return torch.cat([self._draw(piece, state, at_row, at) for piece, at_row, at in pieces])
+        return in_chunks(lambda *piece: self._draw(state, *piece), logits, row, position)
 
-    def _draw(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
+    def _draw(self, state: DecodeState, logits: Tensor, row: Tensor, position: Tensor) -> Tensor:
         noise = uniforms(state, row, position, _STREAM, logits.shape[-1])
         return argmax(logits.double() - self.temperature * (-noise.log()).log())

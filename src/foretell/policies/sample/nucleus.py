@@ -9,7 +9,7 @@ from torch import Tensor
 
 from foretell.errors import whole, within
 from foretell.noise import uniform
-from foretell.reductions import CHUNK, argmax
+from foretell.reductions import argmax, in_chunks
 from foretell.state import DecodeState
 
 _STREAM = 2
@@ -34,11 +34,9 @@ class Nucleus:
     def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:
             return argmax(logits)
-        rows = max(1, CHUNK // logits.shape[-1])
-        pieces = zip(*(torch.split(part, rows) for part in (logits, row, position)), strict=True)
-        return torch.cat([self._draw(piece, state, at_row, at) for piece, at_row, at in pieces])
+        return in_chunks(lambda *piece: self._draw(state, *piece), logits, row, position)
 
-    def _draw(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
+    def _draw(self, state: DecodeState, logits: Tensor, row: Tensor, position: Tensor) -> Tensor:
         scaled, order = (logits.float() / self.temperature).sort(dim=-1, descending=True, stable=True)
         probs = scaled.softmax(dim=-1)
         kept = probs.cumsum(dim=-1) - probs < self.top_p
