@@ -47,8 +47,9 @@ def cases(draw: st.DrawFn) -> tuple[str, int, Request, str]:
     recipe = Recipe(
         steps=draw(st.integers(1, 26)), block_length=draw(st.integers(1, 24)), score=SCORES[remasking], stop=stop
     )
-    prompt = tuple(draw(st.lists(st.integers(1, 23), max_size=5)))
     kind, seed = draw(st.sampled_from(["toy", "network"])), draw(st.integers(0, 2**20))
+    # A network that sees nothing but masks says the same everywhere: its order is then decided by rounding alone.
+    prompt = tuple(draw(st.lists(st.integers(1, 23), min_size=2 if kind == "network" else 0, max_size=5)))
     return kind, seed, Request(prompt, layout, recipe, seed=seed), remasking
 
 
