@@ -154,11 +154,13 @@ def following(total: int, there: list[Record]) -> Iterator[Tally]:
 
     columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=total)
-        tally = Tally(
-            total, lambda tally: progress.update(bar, completed=tally.count, description=tally.line())
-        )  # fmt: skip
-        _begun(tally, there).show(tally)
+        bar = progress.add_task("", total=total, completed=len(there))
+
+        def update(tally: Tally) -> None:
+            progress.update(bar, completed=tally.count, description=tally.line())
+
+        tally = _begun(Tally(total, update), there)
+        update(tally)
         yield tally
 
 
