@@ -73,6 +73,7 @@ class Bench:
             raise RequestError(f"{what.task} has no examples")
         if len({one.id for one in examples}) < len(examples):
             raise RequestError(f"{what.task}: two examples have the same id")
+        benchmark.grade(examples[0], None)  # where code has to be allowed to run, it says so now
         loaded = load(what.model, what.device, what.dtype)
         loaded.use_threads(1 if what.workers > 1 else what.threads)
         # The benchmark lays its windows out; the layouts that the model describes do not apply.

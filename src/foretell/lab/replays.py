@@ -122,8 +122,13 @@ class Study:
 def study(what: Evaluation, count: int | None = None) -> Study:
     """Decode what is not there yet, with traces, and gather the first recipe's cases, all or the first `count`."""
     bench = Bench.prepare(replace(what, trace=True))
-    records = {r.id: r for r in run(bench) if r.recipe == what.recipes[0]}
-    return Study(bench, tuple(_cases(bench, records, bench.examples[:count])))
+    return gather(bench, run(bench), count)
+
+
+def gather(bench: Bench, records: Sequence[Record], count: int | None = None) -> Study:
+    """The cases of a bench that has been run, all or the first `count`."""
+    first = {record.id: record for record in records if record.recipe == bench.ways[0].name}
+    return Study(bench, tuple(_cases(bench, first, bench.examples[:count])))
 
 
 def _cases(bench: Bench, records: dict[str, Record], examples: Sequence[Example]) -> Iterator[Case]:
