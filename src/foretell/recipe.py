@@ -11,7 +11,8 @@ from foretell.policies.sample.greedy import Greedy
 from foretell.policies.score.confidence import Confidence
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.quota import Quota
-from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer
+from foretell.policies.verify.trust import Trust
+from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify
 from foretell.spec import adjusted, spell
 
 LARGEST = 1e6  # of scales that have no natural end
@@ -32,6 +33,7 @@ class Recipe:
     score: Score = Confidence()
     transfer: Transfer = Quota()
     stop: Stop = Never()
+    verify: Verify = Trust()
 
     def __post_init__(self) -> None:
         if self.steps is not None:

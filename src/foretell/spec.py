@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from foretell.errors import RecipeError, unknown
 from foretell.policies import POLICIES
 from foretell.policies.stop.schedules import Schedule
-from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer
+from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify, Window
 
 KINDS: dict[Any, str] = {
     Cache: "cache",
@@ -20,6 +20,8 @@ KINDS: dict[Any, str] = {
     Transfer: "transfer",
     Stop: "stop",
     Schedule: "schedule",
+    Verify: "verify",
+    Window: "window",
 }
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
 

@@ -139,7 +139,7 @@ def test_stable_counts_comparisons_not_steps() -> None:
     for tokens in ([3, 4], [3, 5], [3, 5], [3, 5]):
         seen = beliefs([[0.0, 0.0]], [tokens], entropy=0.001)
         fired.append([fires(Stable(k)(seen, state)) for k in (1, 2)])
-        state.reveal(torch.zeros_like(state.pinned), seen.tokens)
+        state.reveal(torch.zeros_like(state.pinned), seen.tokens, ~state.done)
     assert fired == [[False, False], [False, False], [True, False], [True, True]]
     assert not fires(Stable(1)(beliefs([[0.0, 0.0]], [[3, 5]], entropy=0.01), state))
 
@@ -214,5 +214,5 @@ def test_sched_waits_for_the_draft() -> None:
     state = replace(state_of(Layout(2, answer=(0, 2))))
     first, second = beliefs([[9.0, 9.0]], [[3, 4]]), beliefs([[9.0, 9.0]], [[3, 4]])
     assert not fires(rule(first, state))
-    state.reveal(torch.zeros_like(state.pinned), first.tokens)
+    state.reveal(torch.zeros_like(state.pinned), first.tokens, ~state.done)
     assert fires(rule(second, state))
