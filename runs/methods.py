@@ -73,7 +73,7 @@ def stack(task: str, options: argparse.Namespace) -> dict[str, str]:
 
 
 def measured(task: str, options: argparse.Namespace) -> list[Row]:
-    """All rows of one task, in one process; those of the distilled model are compared with its teacher's full decoding."""
+    """All rows of one task, in one process; the distilled model's are compared with its teacher's full decoding."""
     options.workers = 1
     wanted = recipes() | stack(task, options)
     print(f"{task}: decoding what is missing of {options.limit} problems under {len(wanted)} recipes", flush=True)
@@ -136,7 +136,8 @@ def goal(found: dict[str, list[Row]]) -> list[str]:
         lines.append(
             f"- {task}: the fastest within {100 * LOST:.1f} points is `{best.recipe}`: {best.wall_speedup:.2f}x by the "
             f"clock, {rows[0].forwards / best.forwards:.2f}x fewer forwards, "
-            f"{rows[0].computed / best.computed:.2f}x fewer columns, {100 * best.difference:+.1f} points ({spread(best.difference_low, best.difference_high)}). "
+            f"{rows[0].computed / best.computed:.2f}x fewer columns, {100 * best.difference:+.1f} points "
+            f"({spread(best.difference_low, best.difference_high)}). "
             f"The paper's {PAPER}x: {said}."
         )
     return lines
@@ -152,9 +153,9 @@ def markdown(found: dict[str, list[Row]], far: list[list[str]], limit: int) -> l
         "# Every way to spend less, alone and with Prophet",
         "",
         f"Bundled model, {limit} held-out problems a task (seed {SEED}), all decoded live. Accuracy with Wilson's",
-        "interval; delta to full decoding in points, paired, with a bootstrap interval. Columns: the canvas columns that",
-        "the forward passes computed in all, which is what a cache or a window saves. Clock: full's wall-clock time over",
-        "the method's, one thread, the methods taking turns in one run. QPS = step speedup x (accuracy / full's)^4.",
+        "interval; delta to full decoding in points, paired, with a bootstrap interval. Columns: canvas columns that the",
+        "forward passes computed in all, which is what a cache or a window saves. Clock: full's wall-clock time over the",
+        "method's, one thread, the methods taking turns in one run. QPS = step speedup x (accuracy / full's)^4.",
         "Prophet is with the minimum gap and the paper's thresholds, on a clock of filled tokens where many masks are",
         "filled a step, unless it says mean.",
         "`python runs/stack.py && python runs/methods.py`",

@@ -59,8 +59,8 @@ def main() -> None:
     lines = [
         "# The best stack of each task, as searched",
         "",
-        f"{options.limit} problems a task (seed {OTHER}, used for nothing else), {len(grid())} stacks each; the choice is",
-        "made on these numbers, so they flatter it. `python runs/stack.py`",
+        f"{options.limit} problems a task (seed {OTHER}, used for nothing else), {len(grid())} stacks each; the choice",
+        "is made on these numbers, so they flatter it. `python runs/stack.py`",
         *table(("task", "stack", "full, %", "stack, %", "fewer columns"), shown),
     ]
     publish("stack", lines, {"seed": OTHER, "limit": options.limit, "best": best}, options)
