@@ -153,7 +153,7 @@ def markdown(found: dict[str, list[Row]], far: list[list[str]], limit: int) -> l
         "# Every way to spend less, alone and with Prophet",
         "",
         f"Bundled model, {limit} held-out problems a task (seed {SEED}), all decoded live. Accuracy with Wilson's",
-        "interval; delta to full decoding in points, paired, with a bootstrap interval. Columns: those that all forward",
+        "interval; delta to full decoding in points, paired, with a bootstrap interval. Columns: what all forward",
         "passes computed, which is what a cache or a window saves. Clock: full's wall-clock time over the",
         "method's, one thread, the methods taking turns in one run. QPS = step speedup x (accuracy / full's)^4.",
         "Prophet is with the minimum gap and the paper's thresholds, on a clock of filled tokens where many masks are",
