@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from foretell.errors import RecipeError
 from foretell.layout import Layout, Request, lay_out
@@ -47,13 +48,16 @@ def told(dtype: torch.dtype = torch.float64, **known: list[list[float]]) -> Any:
     return SimpleNamespace(**{name: torch.tensor(values, dtype=dtype) for name, values in known.items()})
 
 
+def certainty(seen: Any) -> Tensor:
+    for name in ("confidence", "gap"):
+        if hasattr(seen, name):
+            return torch.as_tensor(getattr(seen, name))
+    return torch.as_tensor(-seen.entropy)
+
+
 def picked(rule: Transfer, state: DecodeState, seen: Any, scores: list[list[float]] | None = None) -> list[list[int]]:
-    """The positions that go, row by row; by default the score is what the rule itself looks at."""
-    if scores is not None:
-        by = torch.tensor(scores)
-    else:
-        by = next((getattr(seen, name) for name in ("confidence", "gap") if hasattr(seen, name)), None)
-        by = -seen.entropy if by is None else by
+    """The positions that go, row by row; by default the score is the first of what the beliefs know."""
+    by = certainty(seen) if scores is None else torch.tensor(scores)
     mask = rule(by.masked_fill(~state.eligible, -torch.inf), seen, state)
     assert not (mask & ~state.eligible).any()
     return [row.nonzero().squeeze(1).tolist() for row in mask]
