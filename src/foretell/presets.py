@@ -6,14 +6,23 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from foretell.policies.region.masked import Masked
+from foretell.policies.region.whole import Whole
 from foretell.policies.sample.nucleus import Nucleus
 from foretell.policies.score.entropy import Entropy
 from foretell.policies.score.margin import Margin
 from foretell.policies.score.random import Random
 from foretell.policies.stop.combined import All
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Exponential, Linear
 from foretell.policies.stop.stable import Stable
+from foretell.policies.stop.sure import Sure
+from foretell.policies.transfer.entropy_bound import EntropyBound
+from foretell.policies.transfer.entropy_threshold import EntropyThreshold
+from foretell.policies.transfer.factor import Factor
+from foretell.policies.transfer.frechet import Frechet
+from foretell.policies.transfer.jot import JoT
+from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.transfer.timesteps import Timesteps
 from foretell.recipe import Recipe, spelled
 
@@ -42,6 +51,35 @@ PRESETS: dict[str, Preset] = {
     ),
     "random": Preset(replace(_FULL, score=Random()), "the whole budget, masks in random order"),
     "margin": Preset(replace(_FULL, score=Margin()), "the whole budget, the clearest winners first"),
+    "sure": Preset(replace(_FULL, stop=Sure()), "commit all once the answer's mean entropy is low"),
+    "persistent": Preset(replace(_FULL, stop=Persistent()), "commit all once the answer has not changed for 8 steps"),
+    "stable": Preset(
+        replace(_FULL, region=Whole(), stop=Stable()),
+        "DiffusionGemma's rule: commit all once no draft changes and the mean entropy is very low",
+    ),
+    "threshold": Preset(
+        replace(_FULL, transfer=Threshold()), "Fast-dLLM: every mask of confidence 0.9 at once, and always the best one"
+    ),
+    "threshold-prophet": Preset(
+        replace(_FULL, transfer=Threshold(), stop=Prophet(clock="tokens")),
+        "both of these: many masks a step, and Prophet's commit on a clock of filled tokens",
+    ),
+    "factor": Preset(
+        replace(_FULL, transfer=Factor()), "Fast-dLLM's other rule: the more masks at once, the surer each has to be"
+    ),
+    "frechet": Preset(
+        replace(_FULL, transfer=Frechet()), "Fast-dLLM++: as many masks at once as stay likely to be right together"
+    ),
+    "entropy-bound": Preset(
+        replace(_FULL, score=Entropy(), transfer=EntropyBound()),
+        "the EB sampler: as many masks at once as an entropy budget pays for",
+    ),
+    "med": Preset(
+        replace(_FULL, score=Entropy(), transfer=EntropyThreshold()), "MED: every mask of low entropy at once"
+    ),
+    "jot": Preset(
+        replace(_FULL, transfer=JoT()), "JoT: every clear winner at once, less clear ones beside what is already filled"
+    ),
 }
 
 
