@@ -121,6 +121,10 @@ class Score(Protocol):
 class Transfer(Protocol):
     """Which masks are filled now?  (sequential or parallel decoding)"""
 
+    @property
+    def parallel(self) -> bool:
+        """Whether the model decides how many go, so that steps do not say how far a text is."""
+
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
         """Bool [B, N], a subset of `state.eligible`. `scores` is -inf elsewhere."""
 
@@ -131,6 +135,7 @@ class Verdict(NamedTuple):
     settled: Tensor
     value: Tensor | None = None  # what the rule watches
     bar: Tensor | None = None  # what that has to reach
+    measure: str = "gap"  # what the value is called
 
 
 class Stop(Protocol):

@@ -81,6 +81,7 @@ class Frame:
     answer: tuple[bool, ...]  # [N]
     settled: bool  # whether this step committed everything
     gauge: tuple[float, float] | None  # what the stopping rule watches, and its bar
+    measure: str = "gap"  # what that is called
     completion: Completion | None = None
 
 
@@ -273,7 +274,14 @@ def _layouts(folder: Path) -> Mapping[str, Any]:
         described: Mapping[str, Any] = json.loads(path.read_text(encoding="utf8"))
     except json.JSONDecodeError as error:
         raise ModelError(f"{path} is not valid JSON: {error}") from error
-    known = {field.name for field in fields(Options)} - {"recipe", "layout", "pins", "seed"}
+    known = {field.name for field in fields(Options)} - {
+        "recipe",
+        "layout",
+        "pins",
+        "seed",
+        "threshold",
+        "entropy_bound",
+    }
     for name, layout in described.get("layouts", {}).items():
         for key in layout:
             if key not in known:
@@ -307,4 +315,5 @@ def _frame(state: DecodeState, step: Step) -> Frame:
         answer=tuple(step.answer[0].tolist()),
         settled=bool(step.settled[0]),
         gauge=None if value is None or bar is None else (float(value[0]), float(bar[0])),
+        measure=step.verdict.measure,
     )
