@@ -67,7 +67,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "threshold-prophet": Preset(
         replace(_FULL, transfer=Threshold(), stop=Prophet(clock="tokens")),
-        "both of these: many masks a step, and Prophet's commit on a clock of filled tokens",
+        "threshold and prophet together, on a clock that counts filled tokens",
     ),
     "factor": Preset(
         replace(_FULL, transfer=Factor()), "Fast-dLLM's other rule: the more masks at once, the surer each has to be"
