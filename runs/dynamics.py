@@ -1,126 +1,134 @@
-"""Decoding dynamics of one held-out word problem of three steps: what every position did, with and without a suffix.
+"""Decoding dynamics of one problem: what every position did at every step, with and without a suffix prompt.
 
-python runs/dynamics.py                  # two full decodings, live; stopping rules are replayed on their traces
+    python runs/dynamics.py                  # a held-out word problem of three steps
+    python runs/dynamics.py --model LLaDA-8B-Instruct --tasks gsm8k --device cuda
+
+Two full decodings with traces, shared with other scripts where these have them; stopping rules are replayed on them.
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from foretell.engine.engine import Engine, load
 from foretell.engine.trace import Trace
-from foretell.lab.bundled import BUNDLED, Bundled, distinct
-from foretell.lab.tasks import Problem
+from foretell.errors import RequestError
+from foretell.lab.replays import Case
 from foretell.plots.dynamics import dynamics
 from foretell.policies.stop.prophet import Prophet
-from shared import SEED, options_of, publish, table
+from shared import SEED, command, go, options_of, parser_of, prose, publish, studied, subject, table
 
-STEPS = 3  # of the problem's chain
+STEPS = 3  # of a word problem's chain
 EARLY = 0.1  # of the budget
-RULES = {"mean": Prophet(), "min": Prophet(reduce="min")}
 TITLES = {"pinned": '"The answer is" pinned', "none": "nothing pinned"}
 SHOWN = "min"  # the rule in the picture
 
 
-def problem() -> Problem:
-    """The first one of the study's seed with this many steps."""
-    drawn = distinct(BUNDLED["word"].task, np.random.default_rng(SEED))
-    return next(one for one in drawn if one.core.count(";") + 1 == STEPS)
+def chosen(cases: tuple[Case, ...]) -> Case:
+    """The first of the word problems with that many steps; of any other task the first example."""
+    if cases[0].benchmark.name != "word":
+        return cases[0]
+    fitting = [case for case in cases if case.example.data["problem"].core.count(";") + 1 == STEPS]
+    if not fitting:
+        raise RequestError(f"none of the first {len(cases)} problems has {STEPS} steps; raise --limit")
+    return fitting[0]
 
 
-def decoded(engine: Engine, benchmark: Bundled, prompt: str) -> Trace:
-    trace: Trace | None = engine.generate(prompt, recipe="full", trace=True, **benchmark.options).trace
-    assert trace is not None
-    return marked(trace, engine, benchmark) if benchmark.free else trace
-
-
-def marked(trace: Trace, engine: Engine, benchmark: Bundled) -> Trace:
-    """The answer region put, after the fact, where the model wrote its answer; nowhere if it wrote none."""
-    final, suffix = trace.tokens[-1].tolist(), engine.codec.encode(benchmark.task.suffix)
-    size = benchmark.task.answer_length
-    last = len(final) - len(suffix) - size
-    starts = [i for i in range(last + 1) if final[i : i + len(suffix)] == suffix]
-    if not starts:
+def marked(case: Case) -> Trace:
+    """The trace with the answer region put, after the fact, where the model wrote its answer; nowhere if it did not."""
+    trace, where = case.trace, case.where.nonzero().squeeze(1).tolist()
+    if trace.request.layout.answer is not None or not where:
         return trace
-    layout = replace(trace.request.layout, answer=(starts[-1] + len(suffix), size))
+    layout = replace(trace.request.layout, answer=(where[0], len(where)))
     return replace(trace, request=replace(trace.request, layout=layout))
 
 
-def text_at(engine: Engine, trace: Trace, step: int) -> str:
-    text, _ = engine.text(trace.tokens[step].tolist(), trace.request.layout)
-    return text.strip()
+def rules(case: Case) -> dict[str, Prophet]:
+    tau = case.benchmark.thresholds
+    return {"mean": Prophet(tau), "min": Prophet(tau, reduce="min")}
 
 
-def moments(trace: Trace) -> list[tuple[str, int]]:
+def moments(case: Case) -> list[tuple[str, int]]:
     """(what it is, step from 0), in the order of the steps."""
+    trace = marked(case)
     found = [("early", int(EARLY * trace.request.budget)), ("full", len(trace) - 1)]
-    if trace.request.layout.answer is None:
-        return found
-    fired = {name: trace.replay(rule) for name, rule in RULES.items()}
-    found += [(f"at the commit by the {name}", step) for name, step in fired.items() if step is not None]
-    found.append(("from here on the answer stays", trace.last_change()))
+    if trace.request.layout.answer is not None:
+        fired = {name: trace.replay(rule) for name, rule in rules(case).items()}
+        found += [(f"at the commit by the {name}", step) for name, step in fired.items() if step is not None]
+        found.append(("from here on the answer stays", trace.last_change(case.where)))
     return sorted(found, key=lambda moment: moment[1])
 
 
-def markdown(task: Problem, rows: list[list[str]], closing: list[str]) -> list[str]:
+def text_at(case: Case, step: int) -> str:
+    """The draft on one line, as Markdown code in a table."""
+    text, _ = case.engine.text(case.trace.tokens[step].tolist(), case.trace.request.layout)
+    shown = text.strip().replace("\n", " / ").replace("|", "\\|").replace("`", "'")
+    return f"`{shown}`" if shown else "(empty)"
+
+
+def verdict(cases: dict[str, Case]) -> list[str]:
+    lines = [
+        "## Beside the paper",
+        "Of the right answers of LLaDA-8B on GSM8K (low-confidence remasking), the paper finds 75.8% first there by",
+        "half of the steps with a suffix and 24.2% without. In this one example:",
+        "",
+    ]
+    for name, case in cases.items():
+        answer, gold = case.record.answer, case.example.gold
+        if case.first_match is None or case.last_change is None:
+            lines.append(f"- {TITLES[name]}: the text states no answer at a place that could be watched.")
+            continue
+        half = "the first" if case.first_match < len(case.trace) / 2 else "the second"
+        right = "right" if case.record.correct else f"wrong (it is {gold}), so the paper would not count it"
+        lines.append(
+            f"- {TITLES[name]}: the final answer {answer} is {right}; it first stood at step {case.first_match + 1} of "
+            f"{len(case.trace)}, in {half} half, and stayed from step {case.last_change + 1} on."
+        )
+    return lines
+
+
+def markdown(case: Case, rows: list[list[str]], closing: list[str], options: argparse.Namespace) -> list[str]:
+    what = (
+        f"held-out word problem of {STEPS} steps" if case.benchmark.name == "word" else f"{case.benchmark.name} problem"
+    )
+    prompt = case.example.prompt if isinstance(case.example.prompt, str) else str(case.example.prompt)
     return [
-        "# Decoding dynamics, bundled model",
+        f"# Decoding dynamics, {subject(options)}",
         "",
-        f"The first held-out word problem of {STEPS} steps under seed {SEED}, decoded in full and live, once with",
-        '"The answer is" pinned at the window\'s end and once with nothing pinned; commits are replayed on the traces.',
-        "Without a pin the region is marked after the fact, where the model wrote its answer. One example shows what",
-        "happens, not how often. `python runs/dynamics.py`",
+        prose(
+            f'The first {what} under seed {SEED}, decoded in full, once with "The answer is" pinned in front of the',
+            "answer and once with nothing pinned; commits are replayed on the traces. Without a pin the region",
+            "is marked",
+            "after the fact, where the model wrote its answer. One example shows what happens, not how often.",
+            command("dynamics", options),
+        ),
         "",
-        f"> {task.prompt}",
+        *(f"> {line}" for line in prompt.splitlines()),
         "",
-        f"Right: {task.answer.strip()}",
+        f"Right: {case.example.gold}",
         *table(("suffix", "moment", "draft", "step"), rows, words=3),
         *closing,
     ]
 
 
-def verdict(engine: Engine, gold: str, traces: dict[str, Trace]) -> list[str]:
-    lines = [
-        "Of the right answers of LLaDA-8B on GSM8K (low-confidence remasking), the paper finds 75.8% first there by",
-        "half of the steps with a suffix and 24.2% without. In this one example:",
-        "",
-    ]
-    for name, trace in traces.items():
-        if trace.request.layout.answer is None:
-            lines.append(f"- {TITLES[name]}: the text states no answer.")
-            continue
-        start, size = trace.request.layout.answer
-        answer = engine.codec.decode(trace.tokens[-1, start : start + size].tolist()).strip()
-        first, stays = trace.first_match(), trace.last_change()
-        assert first is not None  # the last draft is the final one
-        half = "the first" if first < len(trace) / 2 else "the second"
-        right = "right" if answer == gold else f"wrong (it is {gold}), so the paper would not count it"
-        lines.append(
-            f"- {TITLES[name]}: the final answer {answer} is {right}; it first stood at step {first + 1} of "
-            f"{len(trace)}, in {half} half, and stayed from step {stays + 1} on."
-        )
-    return lines
-
-
 def main() -> None:
-    options = options_of(__doc__)
-    task, loaded = problem(), load(options.model)
-    engine = Engine(loaded.model, loaded.codec)  # without the model's own layouts: the benchmark lays the window out
-    benches = {"pinned": BUNDLED["word"], "none": BUNDLED["word-free"]}
-    traces = {name: decoded(engine, one, task.prompt) for name, one in benches.items()}
-    rows, numbers = [], {"seed": SEED, "prompt": task.prompt, "gold": task.answer.strip()}
-    kept: dict[str, Any] = {}
-    for name, trace in traces.items():
-        found = [(what, step + 1, text_at(engine, trace, step)) for what, step in moments(trace)]
+    options = options_of(parser_of(__doc__, 10, ("word",), ("gsm8k",)))
+    if len(options.tasks) > 1:
+        raise RequestError(f"one task at a time, got {', '.join(options.tasks)}")
+    task = options.tasks[0]
+    pinned = chosen(studied(task, options).cases)
+    free = {case.example.id: case for case in studied(f"{task}-free", options).cases}
+    cases = {"pinned": pinned, "none": free[pinned.example.id]}
+    rows, kept = [], {}
+    for name, case in cases.items():
+        found = [(what, step + 1, text_at(case, step)) for what, step in moments(case)]
         kept[name] = [{"moment": what, "step": step, "text": text} for what, step, text in found]
-        rows += [[name, what, f"`{text or ' '}`", f"{step} of {len(trace)}"] for what, step, text in found]
-    figure = dynamics([(TITLES[name], trace) for name, trace in traces.items()], RULES[SHOWN])
-    closing = verdict(engine, task.answer.strip(), traces)
-    publish("dynamics", markdown(task, rows, closing), numbers | {"moments": kept}, options, figure)
+        rows += [[name, what, text, f"{step} of {len(case.trace)}"] for what, step, text in found]
+    figure = dynamics([(TITLES[name], marked(case)) for name, case in cases.items()], rules(pinned)[SHOWN])
+    numbers: dict[str, Any] = {"id": pinned.example.id, "gold": pinned.example.gold, "moments": kept}
+    publish("dynamics", markdown(pinned, rows, verdict(cases), options), numbers, options, figure)
 
 
 if __name__ == "__main__":
-    main()
+    go(main)

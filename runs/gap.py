@@ -1,6 +1,7 @@
 """The gap itself: how it grows for answers that end right and wrong, and how far the gap at the exit can be trusted.
 
     python runs/gap.py                       # 1000 held-out problems a task; decodings are shared with other scripts
+    python runs/gap.py --model LLaDA-8B-Instruct --tasks gsm8k mmlu --device cuda
 
 Curves are read from the traces of full decodings; exits are Prophet's, replayed on the same traces.
 """
@@ -8,7 +9,7 @@ Curves are read from the traces of full decodings; exits are Prophet's, replayed
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -20,18 +21,25 @@ from foretell.lab.statistics import wilson
 from foretell.plots.gaps import Bin, Panel, band, binned, gaps
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from shared import SEED, TASKS, options_of, percent, publish, spread, studied, table
+from shared import (
+    SEED,
+    command,
+    go,
+    options_of,
+    parser_of,
+    percent,
+    problems,
+    prose,
+    publish,
+    spread,
+    studied,
+    subject,
+    table,
+)  # fmt: skip
 
-RULES = {"mean": Prophet(), "min": Prophet(reduce="min")}
-TAU = Staged()
+REDUCTIONS = ("mean", "min")
 POINTS = (0.0, 0.25, 0.5, 0.75)  # of the budget, where the table looks
 ENDS = ("right", "wrong")
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    gap: float
-    agrees: bool
 
 
 def watched(case: Case, rule: Prophet) -> Tensor:
@@ -41,32 +49,25 @@ def watched(case: Case, rule: Prophet) -> Tensor:
     return value
 
 
-def exits(one: Study, rule: Prophet) -> list[Exit]:
-    """The decodings that the rule ends, with the gap it saw then and whether the answer is full decoding's."""
-    found = []
-    for case in one.cases:
-        step = case.trace.replay(rule)
-        if step is not None:
-            same = case.under("", rule).answer == case.record.answer
-            found.append(Exit(float(watched(case, rule)[step]), same))
-    return found
+def exits(one: Study, rule: Prophet) -> list[tuple[float, bool]]:
+    """Of the decodings that the rule ends: the gap it saw then, and whether the answer is full decoding's."""
+    pairs = zip(one.records, one.under("", rule), strict=True)
+    return [(early.gap, early.answer == full.answer) for full, early in pairs if early.gap is not None]
 
 
 def panel(task: str, options: argparse.Namespace) -> Panel:
     one = studied(task, options)
+    tau = one.bench.benchmark.thresholds
     budget = one.cases[0].trace.request.budget
     ends = {end: [case for case in one.cases if case.record.correct is (end == "right")] for end in ENDS}
-    curves = {
-        reduction: {end: [watched(case, rule) for case in cases] for end, cases in ends.items()}
-        for reduction, rule in RULES.items()
-    }
-    bins, intervals = {}, {}
-    for reduction, rule in RULES.items():
-        left = exits(one, rule)
-        bins[reduction] = binned([one.gap for one in left], [one.agrees for one in left])
-        intervals[reduction] = [tuple(wilson(b.agreed, b.n)) if b.n else None for b in bins[reduction]]
+    curves, bins, intervals = {}, {}, {}
+    for reduction in REDUCTIONS:
+        rule = Prophet(tau, reduce=reduction)
+        curves[reduction] = {end: [watched(case, rule) for case in cases] for end, cases in ends.items()}
+        bins[reduction] = binned(exits(one, rule))
+        intervals[reduction] = [wilson(b.agreed, b.n) if b.n else None for b in bins[reduction]]
     title = f"{task}: {len(ends['right'])} right, {len(ends['wrong'])} wrong"
-    return Panel(title, budget, curves, bins, intervals)  # type: ignore[arg-type]
+    return Panel(title, budget, tau, curves, bins, intervals)
 
 
 def growth(one: Panel) -> list[tuple[str, str, int, list[list[float]]]]:
@@ -113,7 +114,7 @@ def verdict(found: dict[str, Panel]) -> list[str]:
         "",
     ]
     for task, one in found.items():
-        for reduction in RULES:
+        for reduction in REDUCTIONS:
             n, agreed = (sum(getattr(b, name) for b in one.bins[reduction]) for name in ("n", "agreed"))
             kept = f"{percent(agreed / n)}% of {n} exits agree ({spread(*wilson(agreed, n))})" if n else "no exits"
             lines.append(f"- {task}, {reduction}: {kept}; {told_apart(one, reduction)}.")
@@ -134,33 +135,44 @@ def told_apart(one: Panel, reduction: str) -> str:
     return f"median gap {median(right):.1f} for right and {median(wrong):.1f} for wrong answers (p = {p:.2g}): {state}"
 
 
-def markdown(found: dict[str, Panel], limit: int) -> list[str]:
+def thresholds(tau: Staged) -> str:
+    return f"{tau.high:g}, {tau.mid:g} and {tau.low:g}"
+
+
+def markdown(found: dict[str, Panel], options: argparse.Namespace) -> list[str]:
     when = [f"at {point:.0%}" for point in POINTS]
+    bars = dict.fromkeys(thresholds(one.tau) for one in found.values())
     return [
-        "# The gap, bundled model",
+        f"# The gap, {subject(options)}",
         "",
-        f"{limit} held-out problems a task (seed {SEED}), decoded in full with low-confidence remasking; the gap is",
-        "read from the traces and the exits are replayed on them. The gap of the answer region, over all its",
-        "positions, filled ones included, as the paper's rule has it. `python runs/gap.py`",
+        prose(
+            f"{problems(options)} (seed {SEED}), decoded in full with low-confidence remasking; the gap is read",
+            "from the",
+            "traces and the exits are replayed on them. The gap of the answer region, over all its positions, filled",
+            f"ones included, as the paper's rule has it. {command('gap', options)}",
+        ),
         "",
         "## Growth: median (10% to 90%) at shares of the budget",
         *table(("task", "gap", "answers that end", "n", *when), growth_rows(found), words=3),
         "## Reliability: the gap at the exit, and agreement with full decoding",
-        "The thresholds are 7.5, 5.0 and 2.5; what exits below 7.5 does so in a later stage. Wilson's intervals.",
+        prose(
+            f"The thresholds are {' or '.join(bars)}; what exits below the first does so in a later stage. Wilson's",
+            "intervals.",
+        ),
         *table(("task", "gap", "at the exit", "n", "agrees, %", "95%"), reliability_rows(found), words=3),
         *verdict(found),
     ]
 
 
 def main() -> None:
-    options = options_of(__doc__)
-    found = {task: panel(task, options) for task in TASKS}
-    numbers: dict[str, Any] = {"seed": SEED, "limit": options.limit, "points": POINTS}
+    options = options_of(parser_of(__doc__))
+    found = {task: panel(task, options) for task in options.tasks}
+    numbers: dict[str, Any] = {"limit": options.limit, "points": POINTS}
     for task, one in found.items():
         kept = [dict(zip(("gap", "ends", "n", "quantiles"), row, strict=True)) for row in growth(one)]
         bins = {name: [asdict(each) | {"high": _finite(each.high)} for each in bins] for name, bins in one.bins.items()}
         numbers[task] = {"growth": kept, "reliability": bins}
-    publish("gap", markdown(found, options.limit), numbers, options, gaps(list(found.values()), TAU))
+    publish("gap", markdown(found, options), numbers, options, gaps(list(found.values())))
 
 
 def _finite(value: float) -> float | None:
@@ -168,4 +180,4 @@ def _finite(value: float) -> float | None:
 
 
 if __name__ == "__main__":
-    main()
+    go(main)

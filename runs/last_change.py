@@ -1,6 +1,7 @@
-"""The last step at which the answer changed, for wrong against right answers, on every bundled task.
+"""The last step at which the answer changed, for wrong against right answers, on every task.
 
     python runs/last_change.py               # 1000 held-out problems a task; decodings are shared with other scripts
+    python runs/last_change.py --model LLaDA-8B-Instruct --tasks gsm8k mmlu --device cuda
 
 Read from the traces of full decodings.
 """
@@ -15,7 +16,21 @@ from typing import Any
 from foretell.lab.replays import Case
 from foretell.lab.statistics import wilson
 from foretell.plots.histograms import Panel, histograms, progress, share_after
-from shared import SEED, TASKS, options_of, percent, publish, spread, studied, table
+from shared import (
+    SEED,
+    command,
+    go,
+    options_of,
+    parser_of,
+    percent,
+    problems,
+    prose,
+    publish,
+    spread,
+    studied,
+    subject,
+    table,
+)  # fmt: skip
 
 LATE = 80  # percent of the steps behind which a change is late
 
@@ -78,16 +93,19 @@ def verdict(found: list[Found]) -> list[str]:
     return lines
 
 
-def markdown(found: list[Found], limit: int) -> list[str]:
+def markdown(found: list[Found], options: argparse.Namespace) -> list[str]:
     headings = ("task", "answers that end", "n", "median, %", "in the last 20%", "95%")
     silent = ", ".join(f"{one.silent} of {one.task}" for one in found if one.silent)
     return [
-        "# The answer's last change, bundled model",
+        f"# The answer's last change, {subject(options)}",
         "",
-        f"{limit} held-out problems a task (seed {SEED}), decoded in full with low-confidence remasking; read from the",
-        "traces. The last step whose draft changed a token of the final answer, in percent of the steps taken; an",
-        "answer that stood from the first draft on counts as the first step. Intervals are Wilson's.",
-        "`python runs/last_change.py`",
+        prose(
+            f"{problems(options)} (seed {SEED}), decoded in full with low-confidence remasking; read from the",
+            "traces. The",
+            "last step whose draft changed a token of the final answer, in percent of the steps taken; an answer that",
+            "stood from the first draft on counts as the first step. Intervals are Wilson's.",
+            f"{command('last_change', options)}",
+        ),
         *table(headings, [row for one in found for row in rows(one)]),
         f"Left out because they state no answer: {silent or 'none'}.",
         "",
@@ -96,8 +114,8 @@ def markdown(found: list[Found], limit: int) -> list[str]:
 
 
 def main() -> None:
-    options = options_of(__doc__)
-    found = [measured(task, options) for task in TASKS]
+    options = options_of(parser_of(__doc__))
+    found = [measured(task, options) for task in options.tasks]
     panels = [
         Panel(
             f"{one.task}\n{len(one.right)} right, {len(one.wrong)} wrong",
@@ -105,10 +123,10 @@ def main() -> None:
         )
         for one in found
     ]
-    numbers: dict[str, Any] = {"seed": SEED, "limit": options.limit, "tasks": [asdict(one) for one in found]}
+    numbers: dict[str, Any] = {"limit": options.limit, "tasks": [asdict(one) for one in found]}
     figure = histograms(panels, 4, "last change, % of the steps", (LATE,))
-    publish("last_change", markdown(found, options.limit), numbers, options, figure)
+    publish("last_change", markdown(found, options), numbers, options, figure)
 
 
 if __name__ == "__main__":
-    main()
+    go(main)

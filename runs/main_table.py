@@ -1,129 +1,241 @@
 """The main table: full decoding, Prophet by the mean and by the minimum gap, and half the budget, on every task.
 
-    python runs/main_table.py                # 1000 held-out problems a task, all decoded live
+    python runs/main_table.py                # 1000 held-out problems a task
+    python runs/main_table.py --model LLaDA-8B-Instruct --tasks gsm8k mmlu --device cuda
 
-Nothing is replayed here, so the clock counts too; run it on an idle machine. Can be interrupted and started again.
+Full decoding and half the budget are decoded live, both Prophets are replayed on full decoding's traces. The clock
+comes from a smaller live run of all four on an idle machine, in one process, which checks the replay as well. Can be
+interrupted and started again.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from foretell.lab.bundled import BUNDLED
-from foretell.lab.evaluate import evaluate
+from foretell.errors import RequestError
 from foretell.lab.report import Row, compare
+from foretell.lab.results import Record
 from foretell.lab.statistics import wilson
 from foretell.plots.ablations import Point, comparison
-from shared import SEED, TASKS, evaluation, options_of, percent, publish, spread, table
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.schedules import Staged
+from shared import (
+    PAPER_NAMES,
+    SEED,
+    benchmark,
+    carried_out,
+    command,
+    counterpart,
+    decoded,
+    evaluation,
+    go,
+    options_of,
+    paper_model,
+    parser_of,
+    percent,
+    points,
+    problems,
+    prose,
+    publish,
+    renamed,
+    spread,
+    studied,
+    subject,
+    table,
+)  # fmt: skip
 
-PAPER = {  # LLaDA-8B: full, Prophet, step speedup
-    "MMLU": (54.1, 54.0, 2.34), "ARC-C": (83.2, 83.5, 1.88), "HellaSwag": (68.7, 70.9, 2.14),
-    "TruthfulQA": (34.4, 46.1, 2.31), "WinoGrande": (73.8, 70.5, 1.71), "PIQA": (80.9, 81.9, 1.98),
-    "GSM8K": (77.1, 77.9, 1.63), "GPQA": (25.2, 25.7, 1.82), "HumanEval": (30.5, 30.5, 1.20),
-    "MBPP": (37.6, 37.4, 1.35), "Countdown": (15.3, 15.3, 2.67), "Sudoku": (35.0, 38.0, 2.46),
+# Full, Prophet, step speedup.
+PAPER = {
+    "LLaDA-8B": {
+        "mmlu": (54.1, 54.0, 2.34), "arc_challenge": (83.2, 83.5, 1.88), "hellaswag": (68.7, 70.9, 2.14),
+        "truthfulqa": (34.4, 46.1, 2.31), "winogrande": (73.8, 70.5, 1.71), "piqa": (80.9, 81.9, 1.98),
+        "gsm8k": (77.1, 77.9, 1.63), "gpqa": (25.2, 25.7, 1.82), "humaneval": (30.5, 30.5, 1.20),
+        "mbpp": (37.6, 37.4, 1.35), "countdown_cd4": (15.3, 15.3, 2.67), "sudoku4x4": (35.0, 38.0, 2.46),
+    },
+    "Dream-7B": {
+        "mmlu": (67.6, 66.1, 2.47), "arc_challenge": (88.1, 87.9, 2.61), "hellaswag": (81.2, 81.9, 2.55),
+        "truthfulqa": (55.6, 53.2, 1.83), "winogrande": (62.5, 62.0, 1.45), "piqa": (86.1, 86.6, 2.29),
+        "gsm8k": (75.3, 75.2, 1.71), "gpqa": (27.0, 26.6, 1.66), "humaneval": (54.9, 55.5, 1.44),
+        "mbpp": (54.0, 54.6, 1.33), "countdown_cd4": (14.6, 14.6, 2.37), "sudoku4x4": (89.0, 89.0, 3.40),
+    },
 }  # fmt: skip
-NAMES = ("full", "prophet, mean gap", "prophet, min gap", "half the budget")
-WORST = min(after - before for before, after, _ in PAPER.values()) / 100  # the paper's largest loss
-SPEEDUPS = tuple(sorted(speedup for _, _, speedup in PAPER.values()))
+FULL, MEAN, MIN, HALF = NAMES = ("full", "Prophet, mean gap", "Prophet, min gap", "half the budget")
+HOW = {FULL: "live", MEAN: "replayed", MIN: "replayed", HALF: "live"}
+CLOCK = 160  # problems a task whose decoding is timed
+ROUNDING = 0.01  # of the decodings may differ between two runs: other batches, other last bits of a logit
 
 
-def recipes(task: str) -> tuple[str, ...]:
-    half = BUNDLED[task].task.window // 2
-    return ("full", "prophet", "prophet stop.reduce=min", f"full steps={half}")
+@dataclass(frozen=True, slots=True)
+class Found:
+    rows: list[Row]  # one for each of NAMES, with the clock of the timed run
+    thresholds: Staged
+    timed: int  # problems
+    checked: int  # decodings of the timed run that were also replayed
+    equal: int  # of those, the ones with the same steps and the same answer
 
 
-def measured(task: str, options: argparse.Namespace) -> list[Row]:
-    wanted = recipes(task)
-    print(f"{task}: decoding what is missing of {options.limit} problems under {len(wanted)} recipes", flush=True)
-    return list(compare(evaluate(evaluation(task, wanted, options)), wanted))
+def measured(task: str, options: argparse.Namespace) -> Found:
+    asked = benchmark(task, options)
+    rules = {MEAN: Prophet(asked.thresholds), MIN: Prophet(asked.thresholds, reduce="min")}
+    recipes = ("full", "prophet", "prophet stop.reduce=min", f"full steps={asked.options['max_new_tokens'] // 2}")
+    one = studied(task, options)
+    records = renamed(one.records, FULL)
+    for name, rule in rules.items():
+        records += one.under(name, rule)
+    records += renamed(decoded(task, recipes[-1], options), HALF)
+    live = timed(task, recipes, options)
+    checked = [record for record in live if record.recipe != HALF]
+    equal = agreeing(checked, records)
+    if equal < (1 - ROUNDING) * len(checked):
+        raise RequestError(f"{task}: only {equal} of {len(checked)} live decodings are what the replay says")
+    clock = compare(live, NAMES)
+    rows = [
+        replace(row, seconds=other.seconds, wall_speedup=other.wall_speedup)
+        for row, other in zip(compare(records, NAMES), clock, strict=True)
+    ]
+    return Found(rows, asked.thresholds, len(live) // len(NAMES), len(checked), equal)
 
 
-def cells(task: str, name: str, row: Row) -> list[str]:
-    first = name == NAMES[0]
+def timed(task: str, recipes: Sequence[str], options: argparse.Namespace) -> list[Record]:
+    """All recipes live, one process, taking turns, so that a machine that gets slower treats them alike."""
+    limit = min(options.clock, options.limit)
+    bench, records = carried_out(evaluation("timed", task, recipes, options, limit, workers=1))
+    wanted = {example.id for example in bench.examples[:limit]}
+    names = dict(zip(recipes, NAMES, strict=True))
+    return [replace(record, recipe=names[record.recipe]) for record in records if record.id in wanted]
+
+
+def agreeing(live: Sequence[Record], others: Sequence[Record]) -> int:
+    """How many decodings took the same steps to the same answer elsewhere."""
+    known = {record.key: (record.steps, record.answer) for record in others}
+    return sum(known[record.key] == (record.steps, record.answer) for record in live)
+
+
+def cells(task: str, row: Row) -> list[str]:
     compared = ["", "", ""]
-    if not first:
+    if row.recipe != FULL:
         change = f"{100 * row.difference:+.1f}"
-        compared = [change, spread(row.difference_low, row.difference_high), percent(row.agreement)]
+        compared = [change, points(row.difference_low, row.difference_high), percent(row.agreement)]
     interval = spread(row.accuracy_low, row.accuracy_high)
     speed = [f"{row.steps:.1f}", f"{row.step_speedup:.2f}x", f"{row.wall_speedup:.2f}x"]
-    return [task, name, percent(row.accuracy), interval, *speed, *compared]
+    return [task, row.recipe, HOW[row.recipe], str(row.n), percent(row.accuracy), interval, *speed, *compared]
 
 
-def loss(base: Row, row: Row) -> str:
+def loss(base: Row, row: Row, worst: float) -> str:
     """How a change in accuracy stands to the paper's largest loss."""
-    if base.accuracy <= -WORST:
+    if base.accuracy <= -worst:
         return "of too few right answers for a loss of that size"
     unseen = wilson(0, row.pairs).high if row.lost == 0 else 0.0  # what n pairs without a loss leave possible
-    if min(row.difference_low, -unseen) >= WORST:
+    if min(row.difference_low, -unseen) >= worst:
         return "within the paper's range"
-    return "a larger loss than any in the paper" if row.difference_high < WORST else "not decided at this n"
+    return "a larger loss than any in the paper" if row.difference_high < worst else "not decided at this n"
 
 
-def pace(row: Row) -> str:
-    slowest, fastest = SPEEDUPS[0], SPEEDUPS[-1]
+def pace(row: Row, slowest: float, fastest: float) -> str:
     if row.step_speedup < slowest:
         return "slower than any in the paper"
     return "faster than any in the paper" if row.step_speedup > fastest else "within the paper's range"
 
 
-def verdict(found: dict[str, list[Row]]) -> list[str]:
-    best = max(after - before for before, after, _ in PAPER.values())
-    changes, speeds = f"{100 * WORST:+.1f} to {best:+.1f}", f"{SPEEDUPS[0]:.2f}x to {SPEEDUPS[-1]:.2f}x"
+def verdict(found: dict[str, Found], model: str) -> list[str]:
+    paper = PAPER[model]
+    changes = sorted(after - before for before, after, _ in paper.values())
+    speeds = sorted(speed for *_, speed in paper.values())
     lines = [
         "## Beside the paper",
-        f"For LLaDA-8B the paper reports changes of {changes} points at {speeds}. A change here counts as",
-        f"within that range if its interval stays above {100 * WORST:+.1f}, as a larger loss if the whole interval",
-        "lies below; where no pair was lost, Wilson's interval of a share of 0 stands in for the bootstrap's, which",
-        "then knows nothing of n.",
+        prose(
+            f"For {model} the paper reports changes from {changes[0]:+.1f} to {changes[-1]:+.1f} points at",
+            f"{speeds[0]:.2f}x to {speeds[-1]:.2f}x. A change here counts as within that range if its interval stays",
+            f"above {changes[0]:+.1f}, as a larger loss if the whole interval lies below; where no pair was lost,",
+            "Wilson's interval of a share of 0 stands in for the bootstrap's, which then knows nothing of n.",
+        ),
         "",
     ]
-    for index in (1, 2):
-        for task, rows in found.items():
-            row = rows[index]
-            change = f"{100 * row.difference:+.1f} points ({spread(row.difference_low, row.difference_high)})"
+    for task, one in found.items():
+        named = counterpart(task)
+        beside = ""
+        if named is not None:
+            before, after, speed = paper[named]
+            beside = f" The paper's {PAPER_NAMES[named]}: {after - before:+.1f} points at {speed:.2f}x."
+        for row in one.rows[1:3]:
+            change = f"{100 * row.difference:+.1f} points ({points(row.difference_low, row.difference_high)})"
             lines.append(
-                f"- {NAMES[index]}, {task}: {change}, {loss(rows[0], row)}; {row.step_speedup:.2f}x in steps, "
-                f"{pace(row)}; it settled {row.settled:.0%} of the decodings."
+                f"- {task}, {row.recipe}: {change}, {loss(one.rows[0], row, changes[0] / 100)}; "
+                f"{row.step_speedup:.2f}x in steps, {pace(row, speeds[0], speeds[-1])}; the rule ended "
+                f"{row.settled:.0%} of the decodings.{beside}"
             )
     return lines
 
 
-def markdown(found: dict[str, list[Row]], limit: int) -> list[str]:
-    headings = ("task", "decoder", "accuracy, %", "95%", "steps", "speedup", "clock", "delta", "95%", "agrees, %")
-    rows = [cells(task, name, row) for task, rows in found.items() for name, row in zip(NAMES, rows, strict=True)]
-    paper = [[name, f"{a:.1f}", f"{b:.1f}", f"{b - a:+.1f}", f"{s:.2f}x"] for name, (a, b, s) in PAPER.items()]
+def paper_rows(tasks: Sequence[str]) -> list[list[str]]:
+    """The benchmarks that the tasks are, or all where none is a public one."""
+    shown = [task for task in tasks if task in PAPER_NAMES] or list(PAPER_NAMES)
+    rows = []
+    for name in shown:
+        both = [PAPER[model][name] for model in PAPER]
+        rows.append(
+            [
+                PAPER_NAMES[name],
+                *(cell for a, b, s in both for cell in (f"{a:.1f}", f"{b:.1f}", f"{b - a:+.1f}", f"{s:.2f}x")),
+            ]
+        )
+    return rows
+
+
+def markdown(found: dict[str, Found], options: argparse.Namespace) -> list[str]:
+    headings = (
+        "task", "decoder", "how", "n", "accuracy, %", "95%", "steps", "speedup", "clock", "delta", "95%", "agrees, %",
+    )  # fmt: skip
+    rows = [cells(task, row) for task, one in found.items() for row in one.rows]
+    thresholds = {f"{one.thresholds.high:g}, {one.thresholds.mid:g}, {one.thresholds.low:g}" for one in found.values()}
+    timed_on = sorted({one.timed for one in found.values()})
+    equal, checked = (sum(getattr(one, name) for one in found.values()) for name in ("equal", "checked"))
+    theirs = [f"{model}: {name}" for model in PAPER for name in ("full", "Prophet", "delta", "speedup")]
     return [
-        "# Main table, bundled model",
+        f"# Main table, {subject(options)}",
         "",
-        f"{limit} held-out problems a task (seed {SEED}), every row decoded live, nothing replayed. Accuracy with",
-        "Wilson's 95% interval; delta to full decoding in points, paired, with a bootstrap interval (0 to 0",
-        "if no pair differs). Speedup: full's",
-        "mean steps over these; clock: the same of wall-clock time. Agrees: answers equal to full decoding's. Both",
-        "Prophets use the thresholds 7.5, 5.0, 2.5; the mean is the paper's. `python runs/main_table.py`",
-        *table(headings, rows),
-        "The paper's LLaDA-8B, for orientation: another model on other tasks.",
-        *table(("benchmark", "full", "Prophet", "delta", "speedup"), paper, words=1),
-        *verdict(found),
+        prose(
+            f"{problems(options)} (seed {SEED}). Full decoding and half the budget were decoded live; both",
+            "Prophets are",
+            "replayed on full decoding's traces, which gives what a live run gives. The clock is that of a live run of",
+            f"all four on the first {' or '.join(map(str, timed_on))} problems of each task, in one process, in",
+            "batches",
+            f"of {options.batch_size}, taking turns; of the {checked} decodings there that can be compared,",
+            f"{equal} took",
+            "the same steps to the same answer.",
+        ),
+        "",
+        prose(
+            "Accuracy with Wilson's 95% interval; delta to full decoding in points, paired, with a bootstrap",
+            "interval (0",
+            "to 0 if no pair differs). Speedup: full's mean steps over these; clock: the same of wall-clock time.",
+            "Agrees: answers equal to full decoding's. Both Prophets use the paper's thresholds for the task",
+            f"({'; '.join(sorted(thresholds))}); the mean is the paper's. {command('main_table', options)}",
+        ),
+        *table(headings, rows, words=3),
+        "The paper's own, for comparison:",
+        *table(("benchmark", *theirs), paper_rows(options.tasks), words=1),
+        *verdict(found, paper_model(options)),
     ]
 
 
 def main() -> None:
-    options = options_of(__doc__)
-    found = {task: measured(task, options) for task in TASKS}
-    numbers: dict[str, Any] = {"seed": SEED, "limit": options.limit, "paper": PAPER}
-    numbers |= {task: [asdict(row) for row in rows] for task, rows in found.items()}
+    parser = parser_of(__doc__)
+    parser.add_argument("--clock", type=int, default=CLOCK, help=f"problems that are timed (default: {CLOCK})")
+    options = options_of(parser)
+    found = {task: measured(task, options) for task in options.tasks}
+    numbers: dict[str, Any] = {"limit": options.limit, "paper": PAPER}
+    numbers |= {"tasks": {task: asdict(one) for task, one in found.items()}}
     groups = {
-        task: [
-            Point(name, row.steps, row.accuracy, row.accuracy_low, row.accuracy_high)
-            for name, row in zip(NAMES, rows, strict=True)
-        ]
-        for task, rows in found.items()
+        task: [Point(row.recipe, row.steps, row.accuracy, row.accuracy_low, row.accuracy_high) for row in one.rows]
+        for task, one in found.items()
     }
     figure = comparison(groups, "task; mean steps on the bars")
-    publish("main_table", markdown(found, options.limit), numbers, options, figure)
+    publish("main_table", markdown(found, options), numbers, options, figure)
 
 
 if __name__ == "__main__":
-    main()
+    go(main)

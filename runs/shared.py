@@ -1,10 +1,13 @@
-"""What the scripts of the study share: the problems, where decodings are kept, and how tables are written."""
+"""What the scripts of the study share: their command line, where decodings are kept, and how results are written."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,51 +16,190 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
-from foretell.lab.evaluate import Evaluation
-from foretell.lab.replays import Study, study
+from foretell.cli.evaluate import following
+from foretell.engine.engine import folder_of
+from foretell.errors import ForetellError
+from foretell.lab.benchmark import Benchmark
+from foretell.lab.bundled import BUNDLED
+from foretell.lab.catalogue import benchmark_named
+from foretell.lab.evaluate import Bench, Evaluation, run
+from foretell.lab.manifest import model_hash, read_manifest
+from foretell.lab.replays import Study, gather
+from foretell.lab.results import Record, read_records
+from foretell.models.family import Settings
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
 SEED = 2026  # of the problems; nothing was chosen by looking at them
+BUNDLED_MODEL = "tiny"
 TASKS = ("word", "choice", "sudoku", "countdown")
-FREE = ("word-free", "choice-free")  # the same problems without a pinned suffix
+SIDE = 500  # problems where the main table does not need them all
+PUBLIC = (
+    "mmlu", "arc_challenge", "hellaswag", "truthfulqa", "winogrande", "piqa", "gsm8k", "gpqa", "humaneval", "mbpp",
+    "countdown_cd4", "sudoku4x4",
+)  # fmt: skip
+COUNTERPARTS = {"word": "gsm8k", "choice": "mmlu", "sudoku": "sudoku4x4", "countdown": "countdown_cd4"}
+PAPER_NAMES = {
+    "mmlu": "MMLU", "arc_challenge": "ARC-C", "hellaswag": "HellaSwag", "truthfulqa": "TruthfulQA",
+    "winogrande": "WinoGrande", "piqa": "PIQA", "gsm8k": "GSM8K", "gpqa": "GPQA", "humaneval": "HumanEval",
+    "mbpp": "MBPP", "countdown_cd4": "Countdown", "sudoku4x4": "Sudoku",
+}  # fmt: skip
 
 
-def options_of(doc: str | None, **defaults: Any) -> argparse.Namespace:
-    """The command line that every script of the study has."""
+def parser_of(
+    doc: str | None, limit: int = 1000, bundled: Sequence[str] = TASKS, public: Sequence[str] = PUBLIC
+) -> argparse.ArgumentParser:
+    """The command line that every script of the study has; some add to it."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--limit", type=int, default=defaults.get("limit", 1000), help="problems a task")
+    parser.add_argument("--model", default=BUNDLED_MODEL, help="a checkpoint folder, or a bundled model by its name")
+    told = f"default: {' '.join(bundled)}; for any other model than the bundled one: {' '.join(public)}"
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help=told)
+    parser.add_argument("--limit", type=int, default=limit, help=f"problems a task (default: {limit})")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, help="processes (default: 2 for the bundled model, else 1)")
     parser.add_argument("--work", type=Path, default=ROOT / "work" / "study", help="where decodings are kept")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results")
+    parser.add_argument("--out", type=Path, help="default: docs/results, for another model a folder of its name there")
+    parser.add_argument("--data", type=Path, help="the public benchmarks' folder; default: FORETELL_DATA")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype")
+    parser.add_argument("--allow-code-execution", action="store_true", help="HumanEval and MBPP run what is written")
+    parser.set_defaults(bundled=tuple(bundled), public=tuple(public))
+    return parser
+
+
+def go(main: Callable[[], None]) -> None:
+    """Run a script; what a user can mend ends it in one line."""
+    try:
+        main()
+    except ForetellError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on where it was")
+
+
+def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line with every default filled in, its tasks' data found and the folder for results made."""
     options = parser.parse_args()
+    folder = folder_of(options.model)
+    options.own = options.model == BUNDLED_MODEL
+    options.tasks = tuple(options.tasks or (options.bundled if options.own else options.public))
+    options.workers = options.workers or (2 if options.own else 1)
+    options.out = options.out or (RESULTS if options.own else RESULTS / folder.name)
+    options.decodings = options.work / f"{folder.name}-{model_hash(folder)[:8]}"
+    for task in options.tasks:  # what is missing or not allowed is said before anything is decoded
+        asked = benchmark(task, options)
+        asked.grade(asked.examples(data_of(task, options), 1, SEED)[0], None)
     options.out.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
+    if options.own:
+        torch.set_num_threads(1)
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "foretell"  # the same picture is the same file
     return options
 
 
-def evaluation(task: str, recipes: Sequence[str], options: argparse.Namespace) -> Evaluation:
-    """An evaluation in a folder of its own: the same one for every script that asks for the same."""
-    folder = "-".join([task, str(options.limit), *recipes]).replace(" ", "_").replace("/", "_")
+def benchmark(task: str, options: argparse.Namespace) -> Benchmark:
+    return benchmark_named(task, options.allow_code_execution)
+
+
+def data_of(task: str, options: argparse.Namespace) -> Path | None:
+    """Where a public benchmark's file is; the bundled tasks draw their problems."""
+    return None if task in BUNDLED else options.data  # type: ignore[no-any-return]
+
+
+def subject(options: argparse.Namespace) -> str:
+    """What the results are about, for a title."""
+    return "bundled model" if options.own else folder_of(options.model).name
+
+
+def problems(options: argparse.Namespace, limit: int | None = None) -> str:
+    """How many problems of what kind, for the first line of a page."""
+    count = options.limit if limit is None else limit
+    held = set(options.tasks) <= set(TASKS)
+    return f"{count} held-out problems a task" if held else f"Up to {count} problems a task"
+
+
+def command(script: str, options: argparse.Namespace) -> str:
+    """How a page was made, for the page."""
+    model = "" if options.own else f" --model {folder_of(options.model).name}"
+    tasks = "" if options.tasks == options.bundled else f" --tasks {' '.join(options.tasks)}"
+    return f"`python runs/{script}.py{model}{tasks}`"
+
+
+def paper_model(options: argparse.Namespace) -> str:
+    """The one of the paper's two models whose numbers stand beside."""
+    kind = Settings.read(folder_of(options.model)).values.get("model_type")
+    return "Dream-7B" if str(kind).lower() == "dream" else "LLaDA-8B"
+
+
+def counterpart(task: str) -> str | None:
+    """The paper's benchmark that a task is, or is a small likeness of."""
+    named = COUNTERPARTS.get(task, task)
+    return named if named in PAPER_NAMES else None
+
+
+def evaluation(
+    kind: str, task: str, recipes: Sequence[str], options: argparse.Namespace, limit: int | None = None, **changes: Any
+) -> Evaluation:
+    """An evaluation in a folder of its own, the same one for every script that asks for the same.
+
+    A smaller limit takes the first examples of a larger one, so a finished run of more problems is used instead.
+    """
+    wanted = options.limit if limit is None else limit
+    parent = options.decodings / kind / task / "+".join(recipes).replace(" ", "_").replace("/", "_")
+    there = [int(folder.name) for folder in parent.glob("[1-9]*") if int(folder.name) >= wanted and finished(folder)]
+    count = min(there, default=wanted)
     return Evaluation(
         model=options.model,
         task=task,
         recipes=tuple(recipes),
-        out=options.work / folder,
-        limit=options.limit,
+        out=parent / str(count),
+        limit=count,
         seed=SEED,
+        source=data_of(task, options),
         batch_size=options.batch_size,
-        workers=options.workers,
+        device=options.device,
+        dtype=options.dtype,
+        allow_code_execution=options.allow_code_execution,
+        **({"workers": options.workers} | changes),
     )
 
 
-def studied(task: str, options: argparse.Namespace, recipe: str = "full") -> Study:
-    """A task decoded in full, with traces; what is there already is not decoded again."""
-    print(f"{task}, {recipe}: decoding what is missing of {options.limit} problems", flush=True)
-    return study(evaluation(task, (recipe,), options))
+def finished(folder: Path) -> bool:
+    kept = read_manifest(folder)
+    return len(read_records(folder)) == kept["examples"] * len(kept["order"])
+
+
+def carried_out(what: Evaluation) -> tuple[Bench, list[Record]]:
+    """Decode what is missing, and show how far it is."""
+    bench = Bench.prepare(what)
+    there = read_records(what.out)
+    if len(there) == bench.total:
+        return bench, there
+    print(f"{what.task}, {', '.join(what.recipes)}: {bench.total - len(there)} to decode", flush=True)
+    with following(bench.total, there) as tally:
+        return bench, run(bench, tally.add)
+
+
+def studied(task: str, options: argparse.Namespace, recipe: str = "full", limit: int | None = None) -> Study:
+    """A task decoded under one recipe, with traces; what is there already is not decoded again."""
+    what = evaluation("traced", task, (recipe,), options, limit, trace=True)
+    return gather(*carried_out(what), options.limit if limit is None else limit)
+
+
+def decoded(task: str, recipe: str, options: argparse.Namespace) -> list[Record]:
+    """The same without traces: results alone."""
+    bench, records = carried_out(evaluation("plain", task, (recipe,), options))
+    by_id = {record.id: record for record in records}
+    return [by_id[example.id] for example in bench.examples[: options.limit]]
+
+
+def renamed(records: Sequence[Record], name: str) -> list[Record]:
+    return [replace(record, recipe=name) for record in records]
+
+
+def prose(*sentences: str) -> str:
+    """A paragraph of a page."""
+    return textwrap.fill(" ".join(sentences), 120, break_long_words=False, break_on_hyphens=False)
 
 
 def percent(share: float | None) -> str:
@@ -69,6 +211,11 @@ def spread(low: float, high: float) -> str:
     return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
+def points(low: float, high: float) -> str:
+    """An interval of differences, in points."""
+    return f"{100 * low:+.1f} to {100 * high:+.1f}"
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 2) -> list[str]:
     """Markdown lines; the first `words` columns are text, the others numbers."""
     ruler = "|" + "---|" * words + "---:|" * (len(headings) - words)
@@ -76,15 +223,21 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 2
 
 
 def publish(
-    name: str, lines: Sequence[str], numbers: Any, options: argparse.Namespace, figure: Figure | None = None
+    name: str,
+    lines: Sequence[str],
+    numbers: Mapping[str, Any],
+    options: argparse.Namespace,
+    figure: Figure | None = None,
 ) -> None:
-    """Print, and write docs/results/NAME.md, .json and, with a figure, .png and .svg."""
+    """Print, and write NAME.md, .json and, with a figure, .png and .svg, where results go."""
     text = "\n".join(lines)
     print("\n" + text)
-    (options.out / f"{name}.md").write_text(text + "\n", encoding="utf8")
-    (options.out / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf8")
     if figure is not None:
+        text += f"\n\n![{name.replace('_', ' ')}]({name}.png)"
         picture = options.out / f"{name}.png"
         figure.savefig(picture, dpi=100)
         Image.open(picture).convert("RGB").quantize(128).save(picture, optimize=True)  # a third of the size
         figure.savefig(options.out / f"{name}.svg", metadata={"Date": None})
+    whole = {"model": options.model if options.own else folder_of(options.model).name, "seed": SEED, **numbers}
+    (options.out / f"{name}.md").write_text(text + "\n", encoding="utf8")
+    (options.out / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf8")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import foretell
-from foretell.models.llada import save_llada
+from foretell.models.llada import LLADA, save_llada
 from foretell.models.transformer import Transformer, TransformerConfig
 
 torch.set_num_threads(1)  # small tensors are slower with more
@@ -24,10 +25,34 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         shutil.copy(TINY / name, folder)
+    save_llada(_network(126, mask_id=3), folder, eos_token_id=2, pad_token_id=2, max_sequence_length=256)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def literate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LLaDA checkpoint with small random weights whose tokenizer, a byte-level BPE, reads any text."""
+    folder = tmp_path_factory.mktemp("models") / "literate"
+    folder.mkdir()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([" The answer is A B C D 7\n", "The answer is"] * 3, trainer)
+    tokenizer.add_special_tokens(sorted(LLADA.special))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    end, mask = (tokenizer.token_to_id(name) for name in ("<|endoftext|>", "<|mdm_mask|>"))
+    network = _network(tokenizer.get_vocab_size(), mask)
+    save_llada(network, folder, eos_token_id=end, pad_token_id=end, max_sequence_length=4096)
+    return folder
+
+
+def _network(vocabulary: int, mask_id: int) -> Transformer:
+    """Random, and sure enough of itself that a gap is worth a look."""
     torch.manual_seed(0)
-    model = Transformer(TransformerConfig(vocab_size=126, mask_id=3, dim=32, layers=2, heads=2, kv_heads=2, hidden=48))
+    model = Transformer(TransformerConfig(vocabulary, mask_id, dim=32, layers=2, heads=2, kv_heads=2, hidden=48))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2.5)
-    save_llada(model, folder, eos_token_id=2, pad_token_id=2, max_sequence_length=256)
-    return folder
+    return model

@@ -20,8 +20,9 @@ from foretell.errors import RequestError
 from foretell.lab.benchmark import Example
 from foretell.lab.benchmarks import BENCHMARKS, find
 from foretell.lab.benchmarks.gsm8k import GSM8K
-from foretell.lab.benchmarks.humaneval import HumanEval, program
+from foretell.lab.benchmarks.humaneval import program
 from foretell.lab.benchmarks.mbpp import MBPP
+from foretell.lab.catalogue import CATALOGUE, benchmark_named
 from foretell.policies.stop.schedules import Staged
 
 CODE = "def twice(x):\n    return 2 * x"
@@ -90,6 +91,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "countdown_cd5": [{"input": "1,2,3,4,5,15", "output": "1+2=3,3+3=6,4+5=9,6+9=15"}] * 9,
     "sudoku4x4": [SUDOKU[0]] * 8 + [SUDOKU[1]],
 }
+ROWS["gsm8k_128"] = ROWS["gsm8k"]
 
 
 def write(file: Path, rows: Sequence[dict[str, Any]]) -> Path:
@@ -167,6 +169,18 @@ def test_the_number_of_gsm8k_stands_where_the_paper_has_it() -> None:
         _ = GSM8K(window=8).options
 
 
+def test_without_the_suffix_the_model_places_its_answer() -> None:
+    free = benchmark_named("gsm8k-free")
+    assert free.options == {"max_new_tokens": 256, "steps": 256, "block_length": 32}
+    assert free.thresholds == GSM8K().thresholds
+    assert free.extract(said("So 3.\nThe answer is 18.")) == "18"
+    assert {f"{name}-free" for name in BENCHMARKS} & set(CATALOGUE) == {
+        f"{name}-free"
+        for name in BENCHMARKS
+        if name not in {"humaneval", "mbpp", "sudoku4x4"} and not name.startswith("countdown")
+    }
+
+
 def test_options_are_shuffled_by_seed_and_example(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", ROWS["truthfulqa"])
     golds = [[e.gold for e in find("truthfulqa").examples(file, None, seed)] for seed in (0, 0, 1)]
@@ -182,6 +196,7 @@ def test_a_limit_is_a_seeded_choice(tmp_path: Path) -> None:
     few = [[e.id for e in find("truthfulqa").examples(file, 5, seed)] for seed in (0, 0, 1)]
     assert few[0] == few[1] != few[2]
     assert len(set(few[0])) == 5
+    assert [e.id for e in find("truthfulqa").examples(file, 12, 0)][:5] == few[0]
     assert len(find("truthfulqa").examples(file, 500, 0)) == 20
     with pytest.raises(RequestError, match="limit"):
         find("truthfulqa").examples(file, 0, 0)
@@ -256,8 +271,9 @@ def test_a_function_or_its_body_will_do(answer: str) -> None:
 
 
 def test_many_programs_are_judged_in_order(tmp_path: Path) -> None:
-    example = MBPP().examples(write(tmp_path / "rows.jsonl", ROWS["mbpp"]), None, 0)[0]
-    verdicts = MBPP(allow_execution=True).verdicts([example] * 3, [CODE, None, "def twice(x): return 4"], jobs=3)
+    example = MBPP.examples(write(tmp_path / "rows.jsonl", ROWS["mbpp"]), None, 0)[0]
+    allowed = replace(MBPP, allow_execution=True)
+    verdicts = allowed.verdicts([example] * 3, [CODE, None, "def twice(x): return 4"], jobs=3)
     assert [verdict.passed for verdict in verdicts] == [True, False, False]
     assert "no code" in verdicts[1].reason
 
@@ -352,5 +368,5 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
 def test_an_unknown_name_is_met_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="did you mean 'humaneval'"):
         find("human_eval")
-    assert find("humaneval") == HumanEval()
-    assert find("humaneval", allow_execution=True) == replace(HumanEval(), allow_execution=True)
+    assert find("mbpp") == MBPP
+    assert find("mbpp", allow_execution=True) == replace(MBPP, allow_execution=True)

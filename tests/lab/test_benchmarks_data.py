@@ -7,8 +7,7 @@ import os
 import pytest
 
 from foretell.lab.benchmarks import find
-from foretell.lab.benchmarks.humaneval import HumanEval
-from foretell.lab.benchmarks.mbpp import MBPP
+from foretell.lab.benchmarks.code import Code
 from foretell.lab.benchmarks.source import VARIABLE, data_folder
 from tests.lab.test_benchmarks import spoken
 
@@ -47,10 +46,10 @@ def test_a_part_of_a_countdown_file_will_do() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("benchmark", "count"), [(HumanEval(allow_execution=True), 164), (MBPP(allow_execution=True), 500)]
-)
-def test_every_gold_program_passes(benchmark: HumanEval | MBPP, count: int) -> None:
+@pytest.mark.parametrize(("name", "count"), [("humaneval", 164), ("mbpp", 500)])
+def test_every_gold_program_passes(name: str, count: int) -> None:
+    benchmark = find(name, allow_execution=True)
+    assert isinstance(benchmark, Code)
     examples = benchmark.examples(None, None, 0)
     answers = [benchmark.extract(spoken(benchmark.name, example)) for example in examples]
     verdicts = benchmark.verdicts(examples, answers, jobs=os.cpu_count() or 1)

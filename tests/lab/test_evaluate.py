@@ -18,7 +18,7 @@ from foretell.cli.app import app
 from foretell.engine.files import load_traces
 from foretell.errors import RequestError
 from foretell.lab import results
-from foretell.lab.evaluate import Bench, Evaluation, evaluate
+from foretell.lab.evaluate import Bench, Evaluation, chunk_size, evaluate
 from foretell.lab.manifest import read_manifest
 from foretell.lab.results import Record, parts, read_records
 
@@ -106,7 +106,23 @@ def test_two_workers_give_what_one_gives(
     shared = evaluate(plan(checkpoint, tmp_path, batch_size=1, workers=2), seen.append)
     assert told(shared) == told(whole[1])
     assert told(seen) == told(shared)
-    assert [len(path.read_bytes().splitlines()) for path in parts(tmp_path)] == [24, 16]
+    assert [len(path.read_bytes().splitlines()) for path in parts(tmp_path)] == [22, 18]
+
+
+@pytest.mark.parametrize(
+    ("examples", "batch_size", "workers", "size"),
+    [(1000, 32, 2, 128), (300, 32, 2, 64), (6, 32, 2, 32), (160, 32, 1, 64), (1000, 8, 1, 64), (1, 1, 1, 1)],
+)
+def test_chunks_leave_every_worker_some(examples: int, batch_size: int, workers: int, size: int) -> None:
+    assert chunk_size(examples, batch_size, workers) == size
+
+
+def test_a_finished_or_small_run_starts_no_processes(
+    checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.lab.workers.share_out", lambda *_: pytest.fail("processes were started"))
+    assert len(evaluate(plan(checkpoint, whole[0], workers=2))) == 40
+    assert len(evaluate(plan(checkpoint, tmp_path, limit=4, workers=2))) == 8
 
 
 def test_another_evaluation_in_the_folder_is_refused(checkpoint: Path, whole: tuple[Path, list[Record]]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from foretell.lab.evaluate import Evaluation, evaluate
 from foretell.lab.replays import Study, study
@@ -28,9 +30,48 @@ def test_a_replayed_rule_is_the_live_one(task: str, checkpoint: Path, tmp_path: 
     assert len(live) == len(replayed) == 5
     for record in live:
         other = replayed[record.id]
-        for name in ("text", "answer", "correct", "steps", "exit", "tokens"):
+        for name in ("text", "answer", "correct", "steps", "forwards", "exit", "tokens", "finish"):
             assert getattr(record, name) == getattr(other, name), name
+        assert record.gap == pytest.approx(other.gap, abs=1e-3)
     assert {record.finish for record in replayed.values()} >= {"settled"}
+
+
+def test_a_replay_reads_the_answer_region_as_a_live_run_does(checkpoint: Path, tmp_path: Path) -> None:
+    """The public benchmarks look into the region first."""
+    found = of("choice", checkpoint, tmp_path)
+    reads_region = SimpleNamespace(extract=lambda completion: completion.answer, grade=lambda *_: True)
+    for case in found.cases:
+        record = replace(case, benchmark=reads_region).under("x", RULE)
+        assert record.exit is not None
+        assert record.answer == case.engine.codec.decode([int(case.trace.tokens[record.exit, -1])])
+
+
+def test_the_first_of_a_larger_study_are_the_smaller_one(checkpoint: Path, tmp_path: Path) -> None:
+    what = Evaluation(str(checkpoint), "sudoku", ("full",), tmp_path / "a", limit=5, seed=3)
+    some, few = study(what, 2), study(replace(what, limit=2, out=tmp_path / "b"))
+    assert [case.record.text for case in some.cases] == [case.record.text for case in few.cases]
+    assert len(some.records) == 2
+
+
+def test_a_written_announcement_marks_the_answer(checkpoint: Path, tmp_path: Path) -> None:
+    found = study(Evaluation(str(checkpoint), "word-free", ("full",), tmp_path, limit=1))
+    case = found.cases[0]
+
+    def where(text: str) -> list[int]:
+        written = case.engine.codec.encode(text)
+        final = torch.tensor([*written, *[2] * (case.trace.tokens.shape[1] - len(written))])
+        tokens = torch.cat([case.trace.tokens[:-1], final[None]])
+        other = replace(case, trace=replace(case.trace, tokens=tokens))
+        return final[other.where].tolist()
+
+    def digits(text: str) -> list[int]:
+        return case.engine.codec.encode(text)
+
+    assert where("1 + 2 = 3 . The answer is 3") == digits("3")
+    assert where("The answer is 5 . The answer is 12") == digits("12")
+    assert where("The answer is 5 .") == digits("5")
+    assert where("The answer is 5\n7") == digits("5")
+    assert where("1 + 2 = 3 .") == []
 
 
 def test_traces_are_kept(checkpoint: Path, tmp_path: Path) -> None:

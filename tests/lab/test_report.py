@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from foretell.errors import RequestError
-from foretell.lab.report import Report, compare, report
+from foretell.lab.report import HEADINGS, Report, compare, report
 from foretell.lab.results import Record
 from foretell.lab.statistics import bootstrap, mcnemar, qps, wilson
 from foretell.lab.sweep import crossed
@@ -65,10 +67,19 @@ def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:
     assert made.title == "word, tiny, seed 3, n = 4/4 of 5 (not complete)"
     made.save(tmp_path)
     text = (tmp_path / "report.md").read_text()
-    assert "| fast | 4 | 50.0% | 15.0-85.0 | 20.0 | 64 | 3.00x | 2.00x | 1.60 | -25.0 | -75.0 to +0.0 | 1 |" in text
+    assert (
+        "| fast | 4 | 50.0% | 15.0-85.0 | 20.0 | 64 | 3.00x | 2.00x | 20.0 | 1.60 | -25.0 | -75.0 to +0.0 | 1 |" in text
+    )
     assert "- `fast` is `full` with max_new_tokens = 64" in text
     assert json.loads((tmp_path / "report.json").read_text())["rows"][1]["lost"] == 1
-    assert made.table().row_count == 2
+    (wide,), narrow = made.tables(160), made.tables(80)
+    assert [table.row_count for table in (wide, *narrow)] == [2, 2, 2]
+    assert len(wide.columns) == len(HEADINGS) == sum(len(table.columns) for table in narrow) - 1
+    screen = Console(width=80, file=io.StringIO())
+    screen.print(*narrow)
+    shown = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert all(heading in shown for heading in HEADINGS)
+    assert "\u2026" not in shown
     with pytest.raises(RequestError, match="holds no evaluation"):
         report(tmp_path)
 

@@ -117,7 +117,7 @@ def test_a_band_leaves_out_what_is_not_finite() -> None:
 
 
 def test_bins_hold_their_lower_edge_and_count_every_exit_once() -> None:
-    bins = gaps.binned([1.0, 2.5, 5.0, 7.4, 99.0], [True, False, True, True, False])
+    bins = gaps.binned([(1.0, True), (2.5, False), (5.0, True), (7.4, True), (99.0, False)])
     assert [one.n for one in bins] == [2, 2, 0, 0, 1]
     assert [one.agreed for one in bins] == [1, 2, 0, 0, 0]
     assert [one.share for one in bins] == [0.5, 1.0, None, None, 0.0]
@@ -125,13 +125,13 @@ def test_bins_hold_their_lower_edge_and_count_every_exit_once() -> None:
 
 def test_gaps_draw_three_rows_also_when_nothing_ended_wrong() -> None:
     curves = {"right": [torch.linspace(0, 9, 61)], "wrong": []}
-    bins = gaps.binned([3.0, 8.0], [True, True])
+    bins = gaps.binned([(3.0, True), (8.0, True)])
     ends = [(0.2, 1.0) if one.n else None for one in bins]
     panel = gaps.Panel(
-        "word", 64, {"mean": curves, "min": curves}, {"mean": bins, "min": bins}, {"mean": ends, "min": ends}
+        "word", 64, Staged(), {"mean": curves, "min": curves}, {"mean": bins, "min": bins}, {"mean": ends, "min": ends}
     )
     higher = {"right": [torch.linspace(0, 20, 61)], "wrong": []}
-    figure = gaps.gaps([panel, replace(panel, curves={"mean": higher, "min": higher})], Staged())
+    figure = gaps.gaps([panel, replace(panel, curves={"mean": higher, "min": higher})])
     assert figure.axes[0].get_ylim()[1] >= 20  # a row has one scale, in which every task fits
     assert len(figure.axes) == 6
     assert drawn(figure)

@@ -3,76 +3,77 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 if TYPE_CHECKING:
-    from foretell.lab.evaluate import Evaluation
     from foretell.lab.results import Record
 
 SHOWN = 3  # recipes that fit a line of progress
 LINES = 20  # lines of progress in a log, from start to end
 
-Model = Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")]
-Task = Annotated[str, Option("--task", "-t", help="The benchmark; an unknown name lists them.")]
-Out = Annotated[Path, Option(help="Folder for results; the same command again goes on where it was.")]
-Limit = Annotated[int | None, Option(help="Examples, chosen by the seed; default: all.")]
-Seed = Annotated[int, Option(help="Of the choice of examples and everything random.")]
-BatchSize = Annotated[int, Option(help="Examples decoded together.")]
-Data = Annotated[Path | None, Option(help="The benchmark's file or folder; default: FORETELL_DATA.")]
-Trace = Annotated[bool, Option("--trace", help="Keep every step of every example, to replay.")]
-Code = Annotated[bool, Option("--allow-code-execution", help="Run programs that the model wrote.")]
-Workers = Annotated[int, Option(help="Processes; more than one have one thread each.")]
-Threads = Annotated[int | None, Option(help="Of torch; default: 1 if the model is small.")]
-Device = Annotated[str, Option(help="cpu, cuda, cuda:1, ...")]
-Dtype = Annotated[str | None, Option(help="float32, bfloat16 or float16.")]
+
+def _asked(
+    *,
+    model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
+    task: Annotated[str, Option("--task", "-t", help="The benchmark; an unknown name lists them.")],
+    out: Annotated[Path, Option(help="Folder for results; the same command again goes on where it was.")],
+    limit: Annotated[int | None, Option(help="Examples, chosen by the seed; default: all.")] = None,
+    seed: Annotated[int, Option(help="Of the choice of examples and everything random.")] = 0,
+    batch_size: Annotated[int, Option(help="Examples decoded together.")] = 8,
+    data: Annotated[Path | None, Option(help="The benchmark's file or folder; default: FORETELL_DATA.")] = None,
+    trace: Annotated[bool, Option("--trace", help="Keep every step of every example, to replay.")] = False,
+    allow_code_execution: Annotated[
+        bool, Option("--allow-code-execution", help="Run programs that the model wrote.")
+    ] = False,
+    workers: Annotated[int, Option(help="Processes; more than one have one thread each.")] = 1,
+    threads: Annotated[int | None, Option(help="Of torch; default: 1 if the model is small.")] = None,
+    device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    dtype: Annotated[str | None, Option(help="float32, bfloat16 or float16.")] = None,
+) -> dict[str, Any]:
+    """What every evaluation takes."""
+    given = dict(locals())
+    return given | {"source": given.pop("data")}
 
 
+def _evaluates(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `_asked`, which reach it as its first argument, and its own behind them."""
+    shared, own = (signature(function, eval_str=True).parameters for function in (_asked, command))
+    listed = [*shared.values(), *list(own.values())[1:]]
+
+    @wraps(command)
+    def whole(**given: Any) -> None:
+        command(_asked(**{name: given.pop(name) for name in shared}), **given)
+
+    described: Any = whole
+    described.__signature__ = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in listed])
+    return whole
+
+
+@_evaluates
 def evaluate(
-    model: Model,
-    task: Task,
-    out: Out,
+    asked: dict[str, Any],
     recipe: Annotated[list[str] | None, Option("--recipe", "-r", help="Compared with the first one given.")] = None,
-    limit: Limit = None,
-    seed: Seed = 0,
-    batch_size: BatchSize = 8,
-    data: Data = None,
-    trace: Trace = False,
-    allow_code_execution: Code = False,
-    workers: Workers = 1,
-    threads: Threads = None,
-    device: Device = "cpu",
-    dtype: Dtype = None,
 ) -> None:
     """Evaluate recipes on a benchmark; killed at any moment, the same command goes on where it was.
 
     foretell eval tiny --task sudoku --recipe full --recipe prophet --limit 200 --out results/sudoku
     """
-    given = dict(locals())
-    _run(given, tuple(recipe or ("full", "prophet")))
+    _run(asked, tuple(recipe or ("full", "prophet")))
 
 
+@_evaluates
 def sweep(
-    model: Model,
-    task: Task,
-    out: Out,
+    asked: dict[str, Any],
     vary: Annotated[list[str], Option("--vary", "-v", help="steps=16,32,64; may be given several times.")],
     base: Annotated[list[str] | None, Option("--base", "-b", help="The recipe to vary; default: prophet.")] = None,
-    limit: Limit = None,
-    seed: Seed = 0,
-    batch_size: BatchSize = 8,
-    data: Data = None,
-    trace: Trace = False,
-    allow_code_execution: Code = False,
-    workers: Workers = 1,
-    threads: Threads = None,
-    device: Device = "cpu",
-    dtype: Dtype = None,
 ) -> None:
     """Evaluate every combination of some parameters' values, compared with the recipe as it is.
 
@@ -80,23 +81,16 @@ def sweep(
     """
     from foretell.lab.sweep import crossed  # noqa: PLC0415
 
-    given = dict(locals())
-    _run(given, crossed(base or ["prophet"], vary))
+    _run(asked, crossed(base or ["prophet"], vary))
 
 
-_PASSED = (
-    *("model", "task", "out", "limit", "seed", "batch_size", "trace", "allow_code_execution"),
-    *("workers", "threads", "device", "dtype"),
-)
-
-
-def _run(given: dict[str, Any], recipes: tuple[str, ...]) -> None:
+def _run(asked: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.cli.console import note, out, say  # noqa: PLC0415
     from foretell.lab.evaluate import Bench, Evaluation, run  # noqa: PLC0415
     from foretell.lab.report import report  # noqa: PLC0415
     from foretell.lab.results import read_records  # noqa: PLC0415
 
-    what: Evaluation = Evaluation(recipes=recipes, source=given["data"], **{name: given[name] for name in _PASSED})
+    what = Evaluation(recipes=recipes, **asked)
     bench = Bench.prepare(what)
     note(bench.notes())
     there = [record for record in read_records(what.out) if record.recipe in recipes]
@@ -105,7 +99,7 @@ def _run(given: dict[str, Any], recipes: tuple[str, ...]) -> None:
     made = report(what.out)
     made.save(what.out)
     console = out(None if out().is_terminal else 160)
-    console.print(made.table())
+    console.print(*made.tables(console.width), sep="")
     say(f"wrote {what.out / 'report.md'} and report.json", style="dim")
 
 
@@ -161,9 +155,13 @@ def following(total: int, there: list[Record]) -> Iterator[Tally]:
     columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=total, completed=len(there))
-        yield _begun(
-            Tally(total, lambda tally: progress.update(bar, completed=tally.count, description=tally.line())), there
-        )
+
+        def update(tally: Tally) -> None:
+            progress.update(bar, completed=tally.count, description=tally.line())
+
+        tally = _begun(Tally(total, update), there)
+        update(tally)
+        yield tally
 
 
 def _begun(tally: Tally, there: list[Record]) -> Tally:

@@ -15,7 +15,8 @@ from numpy.random import Generator
 
 from foretell.engine.engine import Completion
 from foretell.errors import RequestError
-from foretell.lab.benchmark import Example
+from foretell.lab.benchmark import Benchmark, Example
+from foretell.lab.free import Free, announced
 from foretell.lab.tasks import TASKS, Problem, Task, draw
 from foretell.policies.stop.schedules import Staged
 
@@ -26,21 +27,18 @@ SAID = re.compile(r"The answer is (\S+)\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """Implements `Benchmark`. `free` leaves the suffix out: the model decides where its answer stands."""
+    """Implements `Benchmark`."""
 
     task: Task
-    free: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.task.name}-free" if self.free else self.task.name
+        return self.task.name
 
     @property
     def options(self) -> Mapping[str, Any]:
         task = self.task
         window: dict[str, Any] = {"max_new_tokens": task.window, "block_length": task.block}
-        if task.suffix and self.free:
-            return window
         if task.suffix:
             return window | {"suffix": task.suffix, "answer_length": task.answer_length}
         return window | {"answer_start": 0, "answer_length": task.answer_length}
@@ -91,8 +89,5 @@ def distinct(task: Task, rng: Generator) -> Iterator[Problem]:
     raise RequestError(f"{task.name} has no more than about {len(seen)} held-out problems; ask for fewer")
 
 
-BUNDLED: dict[str, Bundled] = {
-    one.name: one
-    for task in TASKS.values()
-    for one in (Bundled(task), *((Bundled(task, free=True),) if task.suffix else ()))
-}
+_ALL: tuple[Benchmark, ...] = tuple(Bundled(task) for task in TASKS.values())
+BUNDLED: dict[str, Benchmark] = {one.name: one for one in (*_ALL, *(Free(one) for one in _ALL if announced(one)))}

@@ -17,7 +17,8 @@ from foretell.lab.manifest import examples_hash, model_hash, settle, versions
 from foretell.lab.results import Record, alone, appending, part, read_records
 from foretell.lab.ways import Way
 
-BATCHES = 8  # batches in a chunk, after which the next recipe has its turn
+BATCHES = 8  # the most batches in a chunk, after which the next recipe has its turn
+TURNS = 4  # chunks that every worker has at least, as far as there are batches for it
 
 Watch = Callable[[Record], None]
 
@@ -72,6 +73,7 @@ class Bench:
             raise RequestError(f"{what.task} has no examples")
         if len({one.id for one in examples}) < len(examples):
             raise RequestError(f"{what.task}: two examples have the same id")
+        benchmark.grade(examples[0], None)  # where code has to be allowed to run, it says so now
         loaded = load(what.model, what.device, what.dtype)
         loaded.use_threads(1 if what.workers > 1 else what.threads)
         # The benchmark lays its windows out; the layouts that the model describes do not apply.
@@ -126,10 +128,11 @@ def run(bench: Bench, watch: Watch | None = None) -> list[Record]:
     what.out.mkdir(parents=True, exist_ok=True)
     with alone(what.out):
         settle(what.out, bench.manifest())
-        if what.workers > 1:
-            share_out(what, seen)
-        else:
-            work(bench, 0, seen)
+        if len(read_records(what.out)) < bench.total:  # processes take seconds to start
+            if what.workers > 1 and len(bench.examples) > what.batch_size:
+                share_out(what, seen)
+            else:
+                work(replace(bench, what=replace(what, workers=1)), 0, seen)
     return read_records(what.out)
 
 
@@ -140,7 +143,7 @@ def work(bench: Bench, worker: int, watch: Watch) -> None:
     """
     what = bench.what
     done = {record.key for record in read_records(what.out)}
-    size = BATCHES * what.batch_size
+    size = chunk_size(len(bench.examples), what.batch_size, what.workers)
     with appending(part(what.out, worker)) as writer:
         for chunk, start in enumerate(range(0, len(bench.examples), size)):
             if chunk % what.workers != worker:
@@ -154,12 +157,19 @@ def work(bench: Bench, worker: int, watch: Watch) -> None:
                         watch(record)
 
 
+def chunk_size(examples: int, batch_size: int, workers: int) -> int:
+    """Whole batches, and few enough of them that no worker waits long for the others at the end."""
+    batches = -(-examples // batch_size)
+    return batch_size * min(BATCHES, -(-batches // (workers * TURNS)))
+
+
 def _chunk(bench: Bench, index: int, pending: Sequence[int]) -> Iterator[list[Record]]:
     """The results of some examples under one recipe, one by one; with traces all together, once these are saved."""
     if not pending:
         return
     what, way = bench.what, bench.ways[index]
-    examples = [bench.examples[i] for i in pending]
+    # Rows of a batch are padded to the longest, so prompts of like length go together.
+    examples = sorted((bench.examples[i] for i in pending), key=lambda one: len(str(one.prompt)))
     results = _results(bench, way, examples)
     if not what.trace:
         yield from ([record] for _, record, _ in results)

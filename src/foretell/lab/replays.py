@@ -15,6 +15,7 @@ from foretell.engine.trace import Trace
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Benchmark, Example
 from foretell.lab.evaluate import Bench, Evaluation, run
+from foretell.lab.free import ANNOUNCEMENT
 from foretell.lab.results import Record
 from foretell.protocols import Region, Stop
 
@@ -31,52 +32,56 @@ class Case:
 
     @cached_property
     def where(self) -> Tensor:
-        """The positions of the final answer: the layout's, or those behind a suffix that the model wrote. [N]"""
-        laid = self.trace.answer()[0]
-        if self.trace.request.layout.answer is not None:
-            end = torch.isin(self.trace.tokens[-1], torch.tensor(self.trace.end_ids))
-            return laid & ~end  # an end of text behind a shorter answer is no part of it
-        return self._behind(self.engine.codec.encode(self.suffix))
+        """The positions of the final answer: the layout's, or those behind an announcement that the model wrote. [N]"""
+        if self.trace.request.layout.answer is None:
+            return self._behind()
+        end = torch.isin(self.trace.tokens[-1], torch.tensor(self.trace.end_ids))
+        return self.trace.answer()[0] & ~end  # an end of text behind a shorter answer is no part of it
 
-    @property
-    def suffix(self) -> str:
-        return str(getattr(getattr(self.benchmark, "task", None), "suffix", ""))
-
-    def _behind(self, suffix: list[int]) -> Tensor:
-        final, size = self.trace.tokens[-1], len(suffix)
-        found = torch.zeros_like(final, dtype=torch.bool)
-        starts = [i for i in range(len(final) - size) if final[i : i + size].tolist() == suffix]
-        if starts:
-            first = starts[-1] + size
-            ends = [i for i in range(first, len(final)) if int(final[i]) in self.trace.end_ids]
-            found[first : min([*ends, len(final)])] = True
+    def _behind(self) -> Tensor:
+        """From the last announcement to the last letter or digit of its line; nothing without one."""
+        codec, final = self.engine.codec, self.trace.tokens[-1].tolist()
+        spellings = {tuple(codec.encode(text)) for text in (ANNOUNCEMENT, f" {ANNOUNCEMENT}")}
+        starts = [i + len(s) for s in spellings for i in range(len(final)) if tuple(final[i : i + len(s)]) == s]
+        first = last = max(starts, default=len(final))
+        for place in range(first, len(final)):
+            text = codec.decode([final[place]])
+            if final[place] in self.trace.end_ids or ("\n" in text and last > first):
+                break
+            last = place + 1 if any(letter.isalnum() for letter in text) else last
+        found = torch.zeros(len(final), dtype=torch.bool)
+        found[first:last] = True
         return found
 
     def under(self, name: str, rule: Stop, region: Region | None = None) -> Record:
-        """What `rule` would have made of this example."""
-        step = self.trace.replay(rule, region)
-        if step is None:
-            return replace(self.record, recipe=name, wall=0.0)
+        """What `rule` would have made of this example. A replay has no clock."""
+        verdict = rule(self.trace, self.trace.states(region))
+        unchanged = replace(self.record, recipe=name, seconds=0.0, wall=0.0)
+        if not verdict.settled.any():
+            return unchanged
+        step = int(verdict.settled.int().argmax())
         completion = self._completion(self.trace.committed(step).tolist())
         answer = self.benchmark.extract(completion)
         return replace(
-            self.record,
-            recipe=name,
+            unchanged,
             text=completion.text,
             answer=answer,
             correct=bool(self.benchmark.grade(self.example, answer)),
             steps=step + 1,
-            forwards=step + 1,
+            forwards=(step + 1) * self.record.forwards // self.record.steps,
             tokens=completion.response_tokens,
             exit=step,
+            gap=None if verdict.value is None else float(verdict.value[step]),
             finish="settled",
-            wall=0.0,
         )
 
     def _completion(self, tokens: Sequence[int]) -> Completion:
-        text, size = self.engine.text(tokens, self.trace.request.layout)
-        steps = len(self.trace)
-        return Completion(text, None, tuple(tokens), size, 0, steps, self.trace.request.budget, steps, "settled", 0.0)
+        layout, steps = self.trace.request.layout, len(self.trace)
+        text, size = self.engine.text(tokens, layout)
+        region = slice(layout.answer[0], sum(layout.answer)) if layout.answer else None
+        answer = None if region is None else self.engine.codec.decode(tokens[region])
+        budget = self.trace.request.budget
+        return Completion(text, answer, tuple(tokens), size, 0, steps, budget, steps, "settled", 0.0)
 
     @cached_property
     def first_match(self) -> int | None:
@@ -100,6 +105,10 @@ class Study:
     def right(self) -> list[Case]:
         return [case for case in self.cases if case.record.correct]
 
+    @property
+    def records(self) -> list[Record]:
+        return [case.record for case in self.cases]
+
     def under(self, name: str, rule: Stop, region: Region | None = None) -> list[Record]:
         return [case.under(name, rule, region) for case in self.cases]
 
@@ -110,16 +119,21 @@ class Study:
         return sum(step is not None and step < share * budget for step in steps) / max(1, len(steps))
 
 
-def study(what: Evaluation) -> Study:
-    """Decode what is not there yet, with traces, and gather the first recipe's cases."""
+def study(what: Evaluation, count: int | None = None) -> Study:
+    """Decode what is not there yet, with traces, and gather the first recipe's cases, all or the first `count`."""
     bench = Bench.prepare(replace(what, trace=True))
-    records = {r.id: r for r in run(bench) if r.recipe == what.recipes[0]}
-    return Study(bench, tuple(_cases(bench, records)))
+    return gather(bench, run(bench), count)
 
 
-def _cases(bench: Bench, records: dict[str, Record]) -> Iterator[Case]:
+def gather(bench: Bench, records: Sequence[Record], count: int | None = None) -> Study:
+    """The cases of a bench that has been run, all or the first `count`."""
+    first = {record.id: record for record in records if record.recipe == bench.ways[0].name}
+    return Study(bench, tuple(_cases(bench, first, bench.examples[:count])))
+
+
+def _cases(bench: Bench, records: dict[str, Record], examples: Sequence[Example]) -> Iterator[Case]:
     files: dict[str, list[Trace]] = {}
-    for example in bench.examples:
+    for example in examples:
         record = records[example.id]
         if record.trace is None or record.trace_index is None:
             raise RequestError(f"{bench.what.out} was run without traces; choose another folder")

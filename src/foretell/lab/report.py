@@ -83,15 +83,27 @@ class Report:
         )
         return f"# {self.title}\n\n{top}\n|{'|'.join(ruler)}|\n{rest}\n\n{LEGEND}\n\n{listed}"
 
-    def table(self) -> Table:
+    def tables(self, width: int) -> list[Table]:
+        """One table of all columns where it fits into `width` characters, else two."""
+        count = len(HEADINGS)
+        whole = self._table(range(count), self.title)
+        if _needs(whole) <= width:
+            return [whole]
+        return [self._table(range(SPLIT), self.title), self._table((0, *range(SPLIT, count)), None)]
+
+    def _table(self, columns: Sequence[int], title: str | None) -> Table:
+        from rich.box import SIMPLE  # noqa: PLC0415
         from rich.table import Table  # noqa: PLC0415
 
         headings, rows = self.cells()
-        table = Table(title=self.title, title_justify="left")
-        for index, heading in enumerate(headings):
-            table.add_column(heading, justify="right" if index else "left")
+        table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+        for place in columns:
+            if place:
+                table.add_column(headings[place], justify="right", no_wrap=True)
+            else:
+                table.add_column(headings[place], overflow="fold", max_width=WIDEST)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(row[place] for place in columns))
         return table
 
     def save(self, folder: Path) -> None:
@@ -103,11 +115,15 @@ class Report:
 
 
 HEADINGS = (
-    "recipe", "n", "accuracy", "95%", "steps", "of", "speedup", "clock", "tok/fwd", "delta", "95%", "p", "agree", "QPS",
+    "recipe", "n", "accuracy", "95%", "steps", "of", "speedup", "clock", "forwards", "tok/fwd", "delta", "95%", "p",
+    "agree", "QPS",
 )  # fmt: skip
+SPLIT = 8  # columns of the first table where there are two
+WIDEST = 40  # characters of a recipe on one line
 LEGEND = (
     "Accuracy with Wilson's interval. Steps: mean, of the budget. Speedup: the first recipe's mean steps over these; "
-    "clock: the same of wall-clock time. Delta: accuracy minus the first recipe's, in points, with a paired "
+    "clock: the same of wall-clock time. Forwards: mean passes; tok/fwd: response tokens, up to its end, for each. "
+    "Delta: accuracy minus the first recipe's, in points, with a paired "
     "bootstrap interval and McNemar's exact p. Agree: answers equal to the first recipe's. "
     "QPS: speedup x (accuracy / first accuracy)^4."
 )
@@ -202,6 +218,7 @@ def _cells(row: Row, first: bool) -> tuple[str, ...]:
         f"{row.budget:g}",
         f"{row.step_speedup:.2f}x",
         f"{row.wall_speedup:.2f}x",
+        f"{row.forwards:.1f}",
         f"{row.tokens_per_forward:.2f}",
     )
     if first:
@@ -214,6 +231,14 @@ def _cells(row: Row, first: bool) -> tuple[str, ...]:
         f"{row.agreement:.1%}",
         "" if row.qps is None else f"{row.qps:.2f}",
     )
+
+
+def _needs(table: Table) -> int:
+    """Characters that a table takes if nothing of it is folded."""
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(width=1000)
+    return console.measure(table).maximum
 
 
 def _options(options: Mapping[str, Any]) -> str:

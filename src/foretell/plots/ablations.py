@@ -101,7 +101,7 @@ def ablations(lines: Groups, stopped: Groups, orders: Groups, blocks: Groups, sc
 
 def comparison(groups: Groups, xlabel: str) -> Figure:
     """Bars alone."""
-    figure: Figure = plt.figure(figsize=(8, 3.8), layout="constrained")
+    figure: Figure = plt.figure(figsize=(max(8.0, 1.3 * len(groups)), 3.8), layout="constrained")
     axes = figure.subplots()
     bars(axes, groups)
     axes.set_xlabel(xlabel)

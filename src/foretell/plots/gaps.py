@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from foretell.policies.stop.schedules import Schedule
+from foretell.policies.stop.schedules import Staged
 
 EDGES = (2.5, 5.0, 7.5, 10.0, 12.5, math.inf)  # the paper's thresholds, and on in steps of the same size
 ENDS = {"right": "#3b78b5", "wrong": "#c0392b"}
@@ -36,10 +36,11 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One task: curves [T] by reduction and end, bins by reduction, intervals of the bins' shares."""
+    """One task: thresholds, curves [T] by reduction and end, bins by reduction, intervals of the bins' shares."""
 
     title: str
     budget: int
+    tau: Staged
     curves: Mapping[str, Mapping[str, Sequence[Tensor]]]
     bins: Mapping[str, Sequence[Bin]]
     intervals: Mapping[str, Sequence[tuple[float, float] | None]]
@@ -53,22 +54,22 @@ def band(curves: Sequence[Tensor], quantiles: Sequence[float] = (0.1, 0.5, 0.9))
     return stacked.nanquantile(torch.tensor(quantiles), dim=0)
 
 
-def binned(gaps: Sequence[float], agreed: Sequence[bool], edges: Sequence[float] = EDGES) -> list[Bin]:
-    """Exits by their gap; whatever lies below the first edge counts with the first bin."""
+def binned(exits: Sequence[tuple[float, bool]], edges: Sequence[float] = EDGES) -> list[Bin]:
+    """Exits, (gap, agreed), by their gap; whatever lies below the first edge counts with the first bin."""
     made = []
     for index, (low, high) in enumerate(pairwise(edges)):
-        inside = [same for gap, same in zip(gaps, agreed, strict=True) if (gap >= low or index == 0) and gap < high]
+        inside = [same for gap, same in exits if (gap >= low or index == 0) and gap < high]
         made.append(Bin(low, high, len(inside), sum(inside)))
     return made
 
 
-def gaps(panels: Sequence[Panel], tau: Schedule) -> Figure:
+def gaps(panels: Sequence[Panel]) -> Figure:
     """A column a task: the mean gap, the minimum, and agreement with full decoding by the gap at the exit."""
     figure: Figure = plt.figure(figsize=(2.35 * len(panels), 5.9), layout="constrained")
     grid = figure.subplots(3, len(panels), sharey="row", squeeze=False)
     for column, panel in enumerate(panels):
         for row, reduction in enumerate(("mean", "min")):
-            _growth(grid[row, column], panel, reduction, tau)
+            _growth(grid[row, column], panel, reduction)
         _reliability(grid[2, column], panel)
         grid[0, column].set_title(panel.title, fontsize=8.5)
     for row, label in enumerate(("mean gap of the region", "minimum gap", "agrees with full, %")):
@@ -81,7 +82,7 @@ def gaps(panels: Sequence[Panel], tau: Schedule) -> Figure:
     return figure
 
 
-def _growth(axes: Axes, panel: Panel, reduction: str, tau: Schedule) -> None:
+def _growth(axes: Axes, panel: Panel, reduction: str) -> None:
     for end, curves in panel.curves[reduction].items():
         colour = ENDS[end]
         if not curves:
@@ -92,7 +93,7 @@ def _growth(axes: Axes, panel: Panel, reduction: str, tau: Schedule) -> None:
         axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.plot(at, median, color=colour, linewidth=1.4, label=f"ends {end}: median, 10-90%")
     p = torch.linspace(0, 1, 301)
-    axes.plot(100 * p, tau(p), color="#555555", linewidth=1.0, linestyle="--", label="threshold")
+    axes.plot(100 * p, panel.tau(p), color="#555555", linewidth=1.0, linestyle="--", label="threshold")
     axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
     axes.set_xlabel("% of the budget" if reduction == "min" else "", fontsize=8)
     _calm(axes)

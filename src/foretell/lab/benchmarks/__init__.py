@@ -7,11 +7,12 @@ from dataclasses import replace
 from foretell.errors import RequestError, unknown
 from foretell.lab.benchmark import Benchmark
 from foretell.lab.benchmarks.arc_challenge import ARC_CHALLENGE
+from foretell.lab.benchmarks.code import Code
 from foretell.lab.benchmarks.countdown import Countdown
 from foretell.lab.benchmarks.gpqa import GPQA
 from foretell.lab.benchmarks.gsm8k import GSM8K
 from foretell.lab.benchmarks.hellaswag import HELLASWAG
-from foretell.lab.benchmarks.humaneval import HumanEval
+from foretell.lab.benchmarks.humaneval import HUMANEVAL
 from foretell.lab.benchmarks.mbpp import MBPP
 from foretell.lab.benchmarks.mmlu import MMLU
 from foretell.lab.benchmarks.piqa import PIQA
@@ -27,9 +28,10 @@ _ALL: tuple[Benchmark, ...] = (
     WINOGRANDE,
     PIQA,
     GSM8K(),
+    GSM8K("gsm8k_128", window=128),
     GPQA,
-    HumanEval(),
-    MBPP(),
+    HUMANEVAL,
+    MBPP,
     Countdown(),
     Countdown("countdown_cd3", 3),
     Countdown("countdown_cd5", 5),
@@ -43,7 +45,7 @@ def find(name: str, *, allow_execution: bool = False) -> Benchmark:
     if name not in BENCHMARKS:
         raise RequestError(unknown("benchmark", name, BENCHMARKS))
     found = BENCHMARKS[name]
-    return replace(found, allow_execution=allow_execution) if isinstance(found, HumanEval | MBPP) else found
+    return replace(found, allow_execution=allow_execution) if isinstance(found, Code) else found
 
 
 __all__ = ["BENCHMARKS", "find"]

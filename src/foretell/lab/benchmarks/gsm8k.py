@@ -49,7 +49,7 @@ class GSM8K:
             "Solve the following problem step by step. End with a line of the form 'The answer is N', where N is a "
             f"plain number without a unit.\n\n{asked.strip()}"
         )
-        return Example(f"{self.name}/{fingerprint(asked)}", prompt, gold)
+        return Example(f"gsm8k/{fingerprint(asked)}", prompt, gold)
 
     def extract(self, completion: Completion) -> str | None:
         """What the text states; else what stands in the answer region; else the text's last number.

@@ -9,66 +9,24 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from foretell.engine.engine import Completion
 from foretell.lab import extract
 from foretell.lab.benchmark import Example
-from foretell.lab.benchmarks.code import OPTIONS, judged
-from foretell.lab.benchmarks.source import Hub, Row, Source, pick
-from foretell.lab.sandbox import Verdict
-from foretell.policies.stop.schedules import Staged
-
-SOURCE = Source(
-    "humaneval",
-    ("HumanEval.jsonl", "HumanEval.jsonl.gz", "hf_test.jsonl"),
-    Hub("openai/openai_humaneval", "openai_humaneval", "test"),
-)
+from foretell.lab.benchmarks.code import Code
+from foretell.lab.benchmarks.source import Hub, Row, Source
 
 
-@dataclass(frozen=True, slots=True)
-class HumanEval:
-    """Implements `Benchmark`. Grading runs what the model wrote, so it has to be allowed."""
-
-    name: str = "humaneval"
-    allow_execution: bool = False
-    thresholds: Staged = Staged(7.5, 5.0, 4.5)
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        return dict(OPTIONS)
-
-    def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
-        return pick([self.example(row) for row in SOURCE.rows(source)], limit, seed)
-
-    def example(self, row: Row) -> Example:
-        start, name = row.text("prompt"), row.text("entry_point")
-        if _definition(start, name) is None:
-            raise row.error(f"'prompt' does not define the entry point {name!r}")
-        prompt = (
-            "Write the body of the last function below. Answer with one block of Python code and nothing else.\n\n"
-            f"```python\n{start.strip()}\n```"
-        )
-        tests = f"{row.text('test')}\ncheck({name})\n"
-        data = {"start": start, "entry_point": name, "tests": tests}
-        return Example(row.text("task_id"), prompt, extract.code(row.text("canonical_solution")) or "", data)
-
-    def extract(self, completion: Completion) -> str | None:
-        return extract.code(completion.text)
-
-    def grade(self, example: Example, answer: str | None) -> bool:
-        return self.verdicts([example], [answer])[0].passed
-
-    def verdicts(self, examples: Sequence[Example], answers: Sequence[str | None], jobs: int = 1) -> list[Verdict]:
-        """Why each answer is right or wrong; `jobs` of them run at a time."""
-        programs = [
-            None if answer is None else program(example.data["start"], example.data["entry_point"], answer)
-            for example, answer in zip(examples, answers, strict=True)
-        ]
-        return judged(examples, programs, allow_execution=self.allow_execution, jobs=jobs)
+def example(row: Row) -> Example:
+    start, name = row.text("prompt"), row.text("entry_point")
+    if _definition(start, name) is None:
+        raise row.error(f"'prompt' does not define the entry point {name!r}")
+    prompt = (
+        "Write the body of the last function below. Answer with one block of Python code and nothing else.\n\n"
+        f"```python\n{start.strip()}\n```"
+    )
+    tests = f"{row.text('test')}\ncheck({name})\n"
+    data = {"start": start, "entry_point": name, "tests": tests}
+    return Example(row.text("task_id"), prompt, extract.code(row.text("canonical_solution")) or "", data)
 
 
 def program(start: str, name: str, answer: str) -> str:
@@ -84,3 +42,15 @@ def program(start: str, name: str, answer: str) -> str:
 def _definition(code: str, name: str) -> int | None:
     found = re.search(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(name)}\b", code, re.MULTILINE)
     return None if found is None else found.start()
+
+
+HUMANEVAL = Code(
+    name="humaneval",
+    source=Source(
+        "humaneval",
+        ("HumanEval.jsonl", "HumanEval.jsonl.gz", "hf_test.jsonl"),
+        Hub("openai/openai_humaneval", "openai_humaneval", "test"),
+    ),
+    example=example,
+    program=lambda example, answer: program(example.data["start"], example.data["entry_point"], answer),
+)

@@ -183,9 +183,9 @@ def distinct(examples: Sequence[Example]) -> list[Example]:
 
 
 def pick(examples: Sequence[Example], limit: int | None, seed: int) -> list[Example]:
-    """All of them, or `limit` of them chosen and ordered by `seed`."""
+    """All of them, or `limit` chosen and ordered by `seed`; a smaller limit gives the first of a larger one."""
     if limit is None:
         return list(examples)
     if limit < 1:
         raise RequestError(f"limit must be at least 1, got {limit}")
-    return random.Random(seed).sample(examples, min(limit, len(examples)))  # noqa: S311 - a choice, not a secret
+    return random.Random(seed).sample(examples, len(examples))[:limit]  # noqa: S311 - a choice, not a secret
