@@ -22,7 +22,7 @@ from foretell.lab.results import Record
 from foretell.lab.tasks import TASKS as PROBLEMS
 from foretell.plots.frontier import Spot, frontier
 from long_canvas import long_canvas
-from shared import SEED, TASKS, evaluation, options_of, percent, publish, spread, table
+from shared import SEED, evaluation, go, options_of, parser_of, percent, points, publish, spread, table
 
 LOST = 0.005  # of the accuracy, that a method may lose and still count as even
 PAPER = 7.66  # times faster: the paper's best, Fast-dLLM with Prophet on GSM8K
@@ -74,28 +74,27 @@ def stack(task: str, options: argparse.Namespace) -> dict[str, str]:
 
 def measured(task: str, options: argparse.Namespace) -> list[Row]:
     """All rows of one task, in one process; the distilled model's are compared with its teacher's full decoding."""
-    options.workers = 1
     wanted = recipes() | stack(task, options)
     print(f"{task}: decoding what is missing of {options.limit} problems under {len(wanted)} recipes", flush=True)
     texts = list(dict.fromkeys(wanted.values()))
-    what = replace(evaluation(task, texts, options), out=options.work / f"methods-{task}-{options.limit}")
-    found = evaluate(what)
+    what = evaluation("methods", task, ("all",), options, workers=1)
+    found = evaluate(replace(what, recipes=tuple(texts)))
     named = [replace(one, recipe=name) for name, text in wanted.items() for one in found if one.recipe == text]
-    if (BUNDLED / STUDENT).exists() and options.model == "tiny":
+    if (BUNDLED / STUDENT).exists() and options.own:
         named += _student(task, options)
     return list(compare(named, tuple(dict.fromkeys(one.recipe for one in named))))
 
 
 def _student(task: str, options: argparse.Namespace) -> list[Record]:
     wanted = students(task)
-    what = evaluation(task, list(wanted.values()), options)
-    found = evaluate(replace(what, model=STUDENT, out=options.work / f"methods-{task}-{options.limit}-{STUDENT}"))
+    what = evaluation("methods", task, (STUDENT,), options, workers=1)
+    found = evaluate(replace(what, recipes=tuple(wanted.values()), model=STUDENT))
     return [replace(one, recipe=name) for name, text in wanted.items() for one in found if one.recipe == text]
 
 
 def cells(task: str, base: Row, row: Row) -> list[str]:
     first = row is base
-    change = "" if first else f"{100 * row.difference:+.1f} ({spread(row.difference_low, row.difference_high)})"
+    change = "" if first else f"{100 * row.difference:+.1f} ({points(row.difference_low, row.difference_high)})"
     return [
         task,
         row.recipe,
@@ -137,7 +136,7 @@ def goal(found: dict[str, list[Row]]) -> list[str]:
             f"- {task}: the fastest within {100 * LOST:.1f} points is `{best.recipe}`: {best.wall_speedup:.2f}x by the "
             f"clock, {rows[0].forwards / best.forwards:.2f}x fewer forwards, "
             f"{rows[0].computed / best.computed:.2f}x fewer columns, {100 * best.difference:+.1f} points "
-            f"({spread(best.difference_low, best.difference_high)}). "
+            f"({points(best.difference_low, best.difference_high)}). "
             f"The paper's {PAPER}x: {said}."
         )
     return lines
@@ -178,9 +177,9 @@ def markdown(found: dict[str, list[Row]], far: list[list[str]], limit: int) -> l
 
 
 def main() -> None:
-    options = options_of(__doc__, limit=500)
+    options = options_of(parser_of(__doc__, limit=500))
     with ProcessPoolExecutor(max_workers=options.workers) as pool:
-        jobs = {task: pool.submit(measured, task, options) for task in TASKS}
+        jobs = {task: pool.submit(measured, task, options) for task in options.tasks}
         found = {task: job.result() for task, job in jobs.items()}
     far = long_canvas()
     numbers: dict[str, Any] = {"seed": SEED, "limit": options.limit, "recipes": recipes(), "long canvas": far}
@@ -193,4 +192,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    go(main)

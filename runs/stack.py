@@ -16,7 +16,7 @@ from typing import Any
 from foretell.lab.evaluate import evaluate
 from foretell.lab.report import Row, compare
 from methods import LOST, PARALLEL
-from shared import TASKS, evaluation, options_of, percent, publish, table
+from shared import evaluation, go, options_of, parser_of, percent, publish, table
 
 OTHER = 77  # the seed of these problems
 SELECT = ("threshold", "threshold(0.7)", "factor", "frechet", "frechet(0.1)", "entropy_bound", "entropy_bound(0.5)")
@@ -33,11 +33,10 @@ def grid() -> list[str]:
 
 
 def searched(task: str, options: argparse.Namespace) -> list[Row]:
-    options.workers = 1
     wanted = grid()
     print(f"{task}: {len(wanted)} stacks on {options.limit} problems", flush=True)
-    what = replace(evaluation(task, wanted, options), out=options.work / f"stack-{task}-{options.limit}", seed=OTHER)
-    return list(compare(evaluate(what), wanted))
+    what = evaluation("stack", task, ("all",), options, workers=1)
+    return list(compare(evaluate(replace(what, recipes=tuple(wanted), seed=OTHER)), wanted))
 
 
 def pick(rows: list[Row]) -> Row:
@@ -45,9 +44,9 @@ def pick(rows: list[Row]) -> Row:
 
 
 def main() -> None:
-    options = options_of(__doc__, limit=200)
+    options = options_of(parser_of(__doc__, limit=200))
     with ProcessPoolExecutor(max_workers=options.workers) as pool:
-        jobs = {task: pool.submit(searched, task, options) for task in TASKS}
+        jobs = {task: pool.submit(searched, task, options) for task in options.tasks}
         found = {task: job.result() for task, job in jobs.items()}
     best: dict[str, Any] = {}
     shown = []
@@ -67,4 +66,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    go(main)

@@ -287,7 +287,7 @@ def persisted(rule: Any, drafts: list[list[int]], end_ids: tuple[int, ...] = (EN
     for tokens in drafts:
         seen = beliefs([[0.0] * 4], [tokens])
         fired.append(fires(rule(seen, state)))
-        state.reveal(torch.zeros_like(state.pinned), seen.tokens)
+        state.reveal(torch.zeros_like(state.pinned), seen.tokens, ~state.done)
     return fired
 
 

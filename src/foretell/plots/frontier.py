@@ -25,7 +25,8 @@ class Spot:
 
 def frontier(groups: Mapping[str, Sequence[Spot]], cost: str, within: float) -> Figure:
     """A panel for each task; a line marks `within` (a share) below the first way's accuracy."""
-    figure, panels = plt.subplots(1, len(groups), figsize=(3.6 * len(groups), 3.6), layout="constrained", squeeze=False)
+    figure: Figure = plt.figure(figsize=(3.6 * len(groups), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(groups), squeeze=False)
     for axes, (task, spots) in zip(panels[0], groups.items(), strict=True):
         _panel(axes, spots, within)
         axes.set_title(task, fontsize=10)
