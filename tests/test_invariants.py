@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,11 @@ import foretell
 from foretell.decode import denoise_step
 from foretell.engine.scheduler import Scheduler
 from foretell.layout import Layout, Request, lay_out
+from foretell.policies.cache.delayed import Delayed
+from foretell.policies.cache.drift import Drift
+from foretell.policies.cache.dual import Dual
+from foretell.policies.cache.off import Off
+from foretell.policies.cache.prefix import Prefix
 from foretell.policies.region.after import After
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.region.masked import Masked
@@ -27,43 +33,71 @@ from foretell.policies.score.random import Random
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.combined import Any as AnyOf
 from foretell.policies.stop.never import Never
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Staged
 from foretell.policies.stop.stable import Stable
+from foretell.policies.stop.sure import Sure
+from foretell.policies.transfer.entropy_bound import EntropyBound
+from foretell.policies.transfer.entropy_threshold import EntropyThreshold
+from foretell.policies.transfer.factor import Factor
+from foretell.policies.transfer.frechet import Frechet
+from foretell.policies.transfer.jot import JoT
 from foretell.policies.transfer.quota import Quota
+from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.transfer.timesteps import Timesteps
+from foretell.policies.verify.recheck import Recheck
+from foretell.policies.verify.trust import Trust
+from foretell.policies.window.decayed import Decayed
+from foretell.policies.window.everything import Everything
+from foretell.policies.window.near import Near
 from foretell.recipe import Recipe
 from tests.helpers import model_of, run
 
 END = 2
 schedules: Any = st.sampled_from([Staged(), Staged(3, 2, 1), Linear(4, 1), Cosine(), Exponential(5, 0, 2.0)])
-prophets: Any = st.builds(
-    Prophet,
-    tau=schedules,
-    reduce=st.sampled_from(["mean", "min", "quantile"]),
-    q=st.sampled_from([0.0, 0.3, 1.0]),
-    over=st.sampled_from(["all", "masked"]),
-    clock=st.sampled_from(["steps", "tokens"]),
-    one_based=st.booleans(),
-)
-single_stops: Any = st.one_of(st.just(Never()), prophets, st.just(Stable(2, 1.0)), st.just(Stable(1, float("inf"))))
-stops: Any = st.one_of(
-    single_stops,
-    st.builds(All, st.tuples(single_stops, single_stops)),
-    st.builds(AnyOf, st.tuples(single_stops, single_stops)),
-)
-recipes: Any = st.builds(
-    Recipe,
-    steps=st.one_of(st.none(), st.integers(1, 24)),
-    block_length=st.integers(1, 20),
-    stop_at_eos=st.booleans(),
-    ban_eos=st.booleans(),
-    guidance=st.sampled_from([0.0, 0.0, 1.5]),
-    sample=st.sampled_from([Greedy(), Gumbel(0.7), Nucleus(1.0, 0.9, 5)]),
-    region=st.sampled_from([Fixed(), Fixed(1, 2), After(), After(1, 1), Whole(), Masked()]),
-    score=st.sampled_from([Confidence(), Margin(), Entropy(), Random(), Deferred(Entropy())]),
-    transfer=st.sampled_from([Quota(), Quota(idle=True), Timesteps()]),
-    stop=stops,
+SEQUENTIAL: list[Any] = [Quota(), Quota(idle=True), Timesteps()]
+PARALLEL: list[Any] = [
+    *(Threshold(), Threshold(0.4, relax=0.5), Factor(), Factor(2.0), Frechet(), Frechet(0.0)),
+    *(EntropyBound(), EntropyBound(2.0), EntropyThreshold(), EntropyThreshold(1.5), JoT(), JoT(4.0, 1.5, 0.9, 3)),
+]
+
+
+def stops(clocks: list[str | None]) -> Any:
+    """Rules, and pairs of them, whose clock is one of `clocks`."""
+    over = st.sampled_from(["all", "masked"])
+    prophets = st.builds(
+        Prophet,
+        tau=schedules,
+        reduce=st.sampled_from(["mean", "min", "quantile"]),
+        q=st.sampled_from([0.0, 0.3, 1.0]),
+        over=over,
+        clock=st.sampled_from(clocks),
+        one_based=st.booleans(),
+    )
+    entropies = st.builds(Sure, st.sampled_from([0.1, 1.0]), over)
+    plain = st.sampled_from([Never(), Stable(2, 1.0), Stable(1, float("inf")), Persistent(1), Persistent(3)])
+    single: Any = st.one_of(prophets, entropies, plain)
+    return st.one_of(single, st.builds(All, st.tuples(single, single)), st.builds(AnyOf, st.tuples(single, single)))
+
+
+WINDOWS: list[Any] = [Everything(), Near(2), Decayed(4)]
+STORES: list[Any] = [Prefix(), Prefix(2), Dual(), Dual(3), Delayed(), Delayed(2), Drift(), Drift(0.0)]
+common: dict[str, Any] = {
+    "cache": st.builds(Off, st.sampled_from(WINDOWS)),
+    "verify": st.sampled_from([Trust(), Trust(), Recheck(), Recheck(4, 0.9), Recheck(2, 0.9, answer=False)]),
+    "steps": st.one_of(st.none(), st.integers(1, 24)),
+    "block_length": st.integers(1, 20),
+    "stop_at_eos": st.booleans(),
+    "ban_eos": st.booleans(),
+    "guidance": st.sampled_from([0.0, 0.0, 1.5]),
+    "sample": st.sampled_from([Greedy(), Gumbel(0.7), Nucleus(1.0, 0.9, 5)]),
+    "region": st.sampled_from([Fixed(), Fixed(1, 2), After(), After(1, 1), Whole(), Masked()]),
+    "score": st.sampled_from([Confidence(), Margin(), Entropy(), Random(), Deferred(Entropy())]),
+}
+recipes: Any = st.one_of(
+    st.builds(Recipe, **common, transfer=st.sampled_from(SEQUENTIAL), stop=stops([None, "steps", "tokens"])),
+    st.builds(Recipe, **common, transfer=st.sampled_from(PARALLEL), stop=stops(["steps", "tokens"])),
 )
 
 
@@ -80,15 +114,18 @@ def batches(draw: st.DrawFn) -> list[Request]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(batches(), st.sampled_from(["toy", "network"]), st.integers(0, 99))
-def test_every_step_keeps_the_promises(requests: list[Request], kind: str, seed: int) -> None:
-    model, recipe = model_of(kind, seed, vocab=12), requests[0].recipe
-    state = lay_out(requests, model.mask_id, (END,))
+@given(batches(), st.sampled_from([None, *STORES]), st.sampled_from(WINDOWS), st.integers(0, 99))
+def test_every_step_keeps_the_promises(requests: list[Request], store: Any, window: Any, seed: int) -> None:
+    """On a toy without a cache, and on a network with every cache and window."""
+    model, recipe = model_of("network" if store else "toy", seed, vocab=12), requests[0].recipe
+    if store:
+        recipe = replace(recipe, cache=replace(store, window=window))
+    state = lay_out([replace(request, recipe=recipe) for request in requests], model.mask_id, (END,))
     prompt, pinned = state.canvas[:, : state.prompt_length].clone(), state.window[state.pinned].clone()
     while not state.done.all():
         before, eligible, masked = state.window.clone(), state.eligible, state.masked
-        done, taken = state.done, denoise_step(model, state, recipe)
-        commits = taken.settled | (taken.index + 1 >= state.budget)
+        done, checking, taken = state.done, state.checking, denoise_step(model, state, recipe)
+        commits = taken.settled | checking | (taken.index + 1 >= state.budget)
         assert torch.equal(state.canvas[:, : state.prompt_length], prompt)
         assert torch.equal(state.window[state.pinned], pinned)
         assert torch.equal(state.window[done], before[done])  # a row that has stopped never changes again
@@ -96,9 +133,9 @@ def test_every_step_keeps_the_promises(requests: list[Request], kind: str, seed:
         assert not (taken.unmasked & ~torch.where(commits[:, None], masked, eligible) & ~state.ended).any()
         assert torch.equal(torch.where(state.blank, taken.draft, state.window), taken.draft)
         changed = state.window != before
-        assert not (changed & ~masked & ~state.ended).any()
-        if recipe.transfer == Quota():
-            assert (taken.unmasked.any(dim=1) | done).all()  # at least one mask goes per step
+        assert not (changed & ~masked & ~state.ended & ~(state.hasty & checking[:, None])).any()
+        if recipe.transfer == Quota() or recipe.transfer.parallel:
+            assert (taken.unmasked.any(dim=1) | done | checking).all()  # at least one mask goes per step
     assert not state.blank.any()
     assert (state.step <= state.budget).all()
     if recipe.ban_eos:

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
+import torch
 
 import foretell
 from foretell.errors import RecipeError
+from foretell.layout import Layout, Request, lay_out
 from foretell.policies import POLICIES
 from foretell.policies.score.deferred import Deferred
 from foretell.policies.score.entropy import Entropy
 from foretell.policies.stop.combined import All
+from foretell.policies.stop.combined import Any as AnyOf
+from foretell.policies.stop.never import Never
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
 from foretell.policies.stop.stable import Stable
+from foretell.policies.stop.sure import Sure
+from foretell.policies.transfer.entropy_bound import EntropyBound
+from foretell.policies.transfer.jot import JoT
+from foretell.policies.transfer.threshold import Threshold
 from foretell.presets import PRESETS
 from foretell.recipe import Recipe
 from foretell.spec import signature
 
 PROPHET = PRESETS["prophet"].recipe
+
+
+class _Gaps:
+    """Beliefs that are sure of nothing."""
+
+    gap = tokens = confidence = margin = entropy = torch.zeros(1, 4)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +56,15 @@ PROPHET = PRESETS["prophet"].recipe
             "full stop=all(prophet(tau=staged(low=-1)), stable(2, inf))",
             Recipe(stop=All((Prophet(Staged(low=-1.0)), Stable(2, math.inf)))),
         ),
+        ("prophet stop.clock=tokens", replace(PROPHET, stop=Prophet(clock="tokens"))),
+        ("threshold-prophet stop.clock=steps", Recipe(transfer=Threshold(), stop=Prophet(clock="steps"))),
+        ("prophet stop.clock=tokens stop.clock=none", PROPHET),
+        ("threshold stop=prophet(clock=tokens)", PRESETS["threshold-prophet"].recipe),
+        # A setting may need one that follows it.
+        ("prophet transfer=threshold stop.clock=tokens", PRESETS["threshold-prophet"].recipe),
+        ("threshold-prophet stop.clock=none transfer=quota", PROPHET),
+        ("full transfer=jot(90, distance=4)", Recipe(transfer=JoT(90.0, distance=4))),
+        ("full stop=any(sure(over=masked), persistent(4))", Recipe(stop=AnyOf((Sure(over="masked"), Persistent(4))))),
     ],
 )
 def test_reads(text: str, recipe: Recipe) -> None:
@@ -70,6 +95,9 @@ def test_reads(text: str, recipe: Recipe) -> None:
         ("prophet stop=__import__('os').system('true')", "must name a stop"),
         ("prophet stop=prophet(", "cannot read stop"),
         ("prophet stop=all(prophet)", "at least two"),
+        ("prophet stop.clock=minutes", "unknown stop.clock 'minutes'"),
+        ("threshold transfer.value=2", "threshold's value must be from 0 to 1, got 2.0"),
+        ("threshold stop=prophet", "say which clock: prophet(clock=tokens"),
     ],
 )
 def test_mistakes_are_named(text: str, message: str) -> None:
@@ -77,10 +105,51 @@ def test_mistakes_are_named(text: str, message: str) -> None:
         foretell.parse(text)
 
 
+CLOCKLESS: list[Any] = [
+    Prophet(),
+    Prophet(Linear()),
+    All((Stable(), Prophet())),
+    AnyOf((Prophet(clock="tokens"), All((Never(), Prophet())))),
+]
+
+
+@pytest.mark.parametrize("stop", CLOCKLESS)
+@pytest.mark.parametrize("transfer", [Threshold(), EntropyBound(), JoT()])
+def test_a_parallel_transfer_wants_a_clock_said(transfer: Any, stop: Any) -> None:
+    """Both ways out are in the message; a sequential transfer has one clock and needs nothing said."""
+    name = {Threshold: "threshold", EntropyBound: "entropy_bound", JoT: "jot"}[type(transfer)]
+    with pytest.raises(RecipeError) as refused:
+        Recipe(transfer=transfer, stop=stop)
+    for part in (f"transfer={name}", "prophet(clock=tokens)", "prophet(clock=steps)"):
+        assert part in str(refused.value)
+    assert Recipe(stop=stop).stop == stop
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [Prophet(clock="steps"), Prophet(clock="tokens"), All((Prophet(clock="steps"), Stable())), Sure(), Persistent()],
+)
+def test_a_clock_that_is_said_is_taken(stop: Any) -> None:
+    recipe = Recipe(transfer=Threshold(), stop=stop)
+    assert foretell.parse(str(recipe)) == recipe
+
+
+def test_a_clock_unsaid_is_by_steps() -> None:
+    """So that recipes without it mean what they always did; said, it is another recipe and the same rule."""
+    state = lay_out([Request((1,), Layout(4, answer=(0, 4)), Recipe(steps=8))], 0)
+    state.step += 5
+    state.window[0, :1] = 3
+    bars = [Prophet(clock=clock)(_Gaps(), state).bar for clock in (None, "steps", "tokens")]
+    assert [float(bar) for bar in bars if bar is not None] == [5.0, 5.0, 7.5]
+    assert str(replace(PROPHET, stop=Prophet(clock="steps"))) == "full stop=prophet(clock=steps)"
+
+
 def test_presets_are_themselves_and_different() -> None:
     texts = {name: str(preset.recipe) for name, preset in PRESETS.items()}
     assert len(set(texts.values())) == len(texts)
     assert {"full", "prophet", "prophet-linear", "sched", "dream", "random", "margin"} <= set(texts)
+    assert {"threshold", "threshold-prophet", "factor", "frechet", "entropy-bound", "med", "jot"} <= set(texts)
+    assert {"sure", "persistent", "stable"} <= set(texts)
     for name, preset in PRESETS.items():
         assert foretell.parse(name) == preset.recipe == foretell.parse(texts[name])
 

@@ -46,20 +46,27 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     """
     alive, index, eligible = ~state.done, state.step.clone(), state.eligible
     state.answer = recipe.region(state)
-    beliefs = predict(model, state, recipe)
-    beliefs.read(alive[:, None] if observed else eligible | (recipe.stop.reads(state) & alive[:, None]))
+    watched = torch.where(state.checking[:, None], state.hasty, recipe.stop.reads(state)) & alive[:, None]
+    beliefs = predict(model, state, recipe, eligible | watched)
 
     # Prophet's check comes first: a settled answer ends the refinement of the whole row.
     verdict = recipe.stop(beliefs, state)
-    verdict = verdict._replace(settled=verdict.settled & alive)
-    commit = verdict.settled | (alive & (state.step + 1 >= state.budget))
+    verdict = verdict._replace(settled=verdict.settled & alive & ~state.checking)
+    commit = verdict.settled | state.checking | (alive & (state.step + 1 >= state.budget))
     rest = commit[:, None] & state.masked
-    beliefs.read(rest)
+    beliefs.complete(rest)
+    tokens = beliefs.tokens
+    if observed:  # the state learns nothing from being watched
+        tokens = tokens.clone()
+        beliefs.read(alive[:, None])
 
     # Otherwise an ordinary refinement step, confined to the current block.
     scores = recipe.score(beliefs, state).masked_fill(~eligible, -torch.inf)
     chosen = recipe.transfer(scores, beliefs, state) & eligible
     unmask = torch.where(commit[:, None], rest, chosen)
 
-    filled = state.reveal(unmask, beliefs.tokens)
-    return Step(index, beliefs, state.draft, state.answer, filled, verdict, alive)
+    if recipe.verify.passes:
+        state.look_over(verdict.settled, rest, recipe.verify(beliefs, state), recipe.verify.passes)
+    filled = state.reveal(unmask, tokens, alive)
+    draft = torch.where(filled, state.draft, beliefs.tokens) if observed else state.draft
+    return Step(index, beliefs, draft, state.answer, filled, verdict, alive)

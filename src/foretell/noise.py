@@ -25,6 +25,12 @@ def uniforms(state: DecodeState, row: Tensor, position: Tensor, stream: int, cou
     return unit(scrambled(_key(state, row, position, stream)[:, None] + lanes * _GOLDEN))
 
 
+def lasting(state: DecodeState, stream: int) -> Tensor:
+    """One draw [B, N] in (0, 1) for each position, the same at every step."""
+    key = scrambled(state.seed * _GOLDEN + stream)[:, None]
+    return unit(scrambled(key + state.positions * _GOLDEN))
+
+
 def _key(state: DecodeState, row: Tensor, position: Tensor, stream: int) -> Tensor:
     key = scrambled(state.seed[row] * _GOLDEN + stream)
     key = scrambled(key + state.step[row] * _GOLDEN)

@@ -22,6 +22,7 @@ class Part:
 
     rows: Tensor  # [b] rows of the state
     query: Tensor  # [b, w] window position of every asked column
+    real: Tensor | None  # [b, w] false on columns that only make the pass a rectangle; None if there are none
     readout: Readout
 
 
@@ -76,8 +77,9 @@ class Prediction:
     unseen can be unmasked or trigger an early commit. A filled position proposes what it holds.
     """
 
-    def __init__(self, parts: list[Part], state: DecodeState, sample: Sample) -> None:
+    def __init__(self, parts: list[Part], state: DecodeState, sample: Sample, whole: Callable[[Tensor], Part]) -> None:
         self._parts, self._state, self._sample = parts, state, sample
+        self._whole = whole  # a pass over all of some rows [b]
         self._blank = state.blank
         self._seen = torch.zeros_like(self._blank)  # [B, N]
         self._readings: list[Reading] = []
@@ -85,19 +87,29 @@ class Prediction:
         self.tokens = torch.where(self._blank, state.draft, state.window)  # [B, N]
 
     def read(self, wanted: Tensor) -> None:
-        """Make beliefs of the positions `wanted` [B, N] that have none yet."""
+        """Make beliefs of the positions `wanted` [B, N] that have none yet and were computed."""
         fresh = wanted & ~self._seen
         for part in self._parts:
-            at_row, at = fresh[part.rows[:, None], part.query].nonzero(as_tuple=True)
+            here = fresh[part.rows[:, None], part.query]
+            at_row, at = (here if part.real is None else here & part.real).nonzero(as_tuple=True)
             if len(at):
                 self._read(part, at_row, at)
-        self._seen |= fresh
+
+    def complete(self, wanted: Tensor) -> None:
+        """Make beliefs of the positions `wanted` [B, N], with a pass of their own where they were not computed."""
+        self.read(wanted)
+        lacking = wanted & ~self._seen
+        rows = lacking.any(dim=1).nonzero().squeeze(1)
+        if len(rows):
+            self._parts.append(self._whole(rows))
+            self.read(lacking)
 
     def _read(self, part: Part, at_row: Tensor, at: Tensor) -> None:
         self._spreads.clear()
         logits = part.readout(at_row, at)
         logits[:, self._state.mask_id] = -torch.inf  # a mask is never an answer, and proposing one would loop forever
         row, position = part.rows[at_row], part.query[at_row, at]
+        self._seen[row, position] = True
         proposed = self._sample(logits, self._state, row, position)
         self.tokens[row, position] = torch.where(self._blank[row, position], proposed, self.tokens[row, position])
         exact = None

@@ -5,16 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from foretell.policies.cache.delayed import Delayed
+from foretell.policies.cache.drift import Drift
+from foretell.policies.cache.dual import Dual
+from foretell.policies.cache.prefix import Prefix
 from foretell.policies.region.masked import Masked
+from foretell.policies.region.whole import Whole
 from foretell.policies.sample.nucleus import Nucleus
 from foretell.policies.score.entropy import Entropy
 from foretell.policies.score.margin import Margin
 from foretell.policies.score.random import Random
 from foretell.policies.stop.combined import All
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Exponential, Linear
 from foretell.policies.stop.stable import Stable
+from foretell.policies.stop.sure import Sure
+from foretell.policies.transfer.entropy_bound import EntropyBound
+from foretell.policies.transfer.entropy_threshold import EntropyThreshold
+from foretell.policies.transfer.factor import Factor
+from foretell.policies.transfer.frechet import Frechet
+from foretell.policies.transfer.jot import JoT
+from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.transfer.timesteps import Timesteps
+from foretell.policies.window.near import Near
 from foretell.recipe import Recipe, spelled
 
 
@@ -42,6 +56,50 @@ PRESETS: dict[str, Preset] = {
     ),
     "random": Preset(replace(_FULL, score=Random()), "the whole budget, masks in random order"),
     "margin": Preset(replace(_FULL, score=Margin()), "the whole budget, the clearest winners first"),
+    "sure": Preset(replace(_FULL, stop=Sure()), "commit all once the answer's mean entropy is low"),
+    "persistent": Preset(replace(_FULL, stop=Persistent()), "commit all once the answer has not changed for 8 steps"),
+    "stable": Preset(
+        replace(_FULL, region=Whole(), stop=Stable()),
+        "DiffusionGemma's rule: commit all once no draft changes and the mean entropy is very low",
+    ),
+    "threshold": Preset(
+        replace(_FULL, transfer=Threshold()), "Fast-dLLM: every mask of confidence 0.9 at once, and always the best one"
+    ),
+    "threshold-prophet": Preset(
+        replace(_FULL, transfer=Threshold(), stop=Prophet(clock="tokens")),
+        "threshold and prophet together, on a clock that counts filled tokens",
+    ),
+    "factor": Preset(
+        replace(_FULL, transfer=Factor()), "Fast-dLLM's other rule: the more masks at once, the surer each has to be"
+    ),
+    "frechet": Preset(
+        replace(_FULL, transfer=Frechet()), "Fast-dLLM++: as many masks at once as stay likely to be right together"
+    ),
+    "entropy-bound": Preset(
+        replace(_FULL, score=Entropy(), transfer=EntropyBound()),
+        "the EB sampler: as many masks at once as an entropy budget pays for",
+    ),
+    "med": Preset(
+        replace(_FULL, score=Entropy(), transfer=EntropyThreshold()), "MED: every mask of low entropy at once"
+    ),
+    "jot": Preset(
+        replace(_FULL, transfer=JoT()), "JoT: every clear winner at once, less clear ones beside what is already filled"
+    ),
+    "prefix": Preset(
+        replace(_FULL, cache=Prefix()), "Fast-dLLM's cache: what stands before the block is computed once a block"
+    ),
+    "dual": Preset(replace(_FULL, cache=Dual()), "Fast-dLLM's other cache: all but the block is computed once a block"),
+    "fast-dllm": Preset(replace(_FULL, cache=Dual(), transfer=Threshold()), "dual and threshold together"),
+    "fast-dllm-prophet": Preset(
+        replace(_FULL, cache=Dual(), transfer=Threshold(), stop=Prophet(clock="tokens")),
+        "the same with Prophet's commit; the answer is computed along with the block",
+    ),
+    "streaming": Preset(
+        replace(_FULL, stop_at_eos=True, cache=Dual(window=Near()), transfer=Threshold(relax=0.3)),
+        "Streaming-dLLM: far masks and all behind the end of the text are left out, and the threshold relaxes",
+    ),
+    "delayed": Preset(replace(_FULL, cache=Delayed()), "dKV-Cache: a token is frozen one step after it was written"),
+    "drift": Preset(replace(_FULL, cache=Drift()), "a dual cache that is refreshed when drafts move, not by blocks"),
 }
 
 

@@ -87,6 +87,16 @@ class Cache(Protocol):
     def __call__(self, state: DecodeState) -> Plan: ...
 
 
+class Window(Protocol):
+    """Which positions are looked at, and which are left out of the pass as if they did not exist?
+
+    Filled positions and whatever a policy reads are looked at in any case.
+    """
+
+    def __call__(self, state: DecodeState) -> Tensor | None:
+        """Bool [B, N]; None is all of them."""
+
+
 class Sample(Protocol):
     """Which token is proposed at each position?"""
 
@@ -111,6 +121,10 @@ class Score(Protocol):
 class Transfer(Protocol):
     """Which masks are filled now?  (sequential or parallel decoding)"""
 
+    @property
+    def parallel(self) -> bool:
+        """Whether the model decides how many go, so that steps do not say how far a text is."""
+
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
         """Bool [B, N], a subset of `state.eligible`. `scores` is -inf elsewhere."""
 
@@ -121,6 +135,7 @@ class Verdict(NamedTuple):
     settled: Tensor
     value: Tensor | None = None  # what the rule watches
     bar: Tensor | None = None  # what that has to reach
+    measure: str = "gap"  # what the value is called
 
 
 class Stop(Protocol):
@@ -130,3 +145,14 @@ class Stop(Protocol):
         """Bool [B, N]: the positions whose beliefs the rule looks at. Nothing else is computed for it."""
 
     def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict: ...
+
+
+class Verify(Protocol):
+    """After an early commit: what has to be written again?"""
+
+    @property
+    def passes(self) -> int:
+        """How many passes may be spent on looking over a commit; 0 for none."""
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        """Bool [B, N]: committed positions to mask again, seen in a pass over the whole text."""

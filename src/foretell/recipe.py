@@ -9,10 +9,12 @@ from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.sample.greedy import Greedy
 from foretell.policies.score.confidence import Confidence
+from foretell.policies.stop.combined import each
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.quota import Quota
-from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer
-from foretell.spec import adjusted, spell
+from foretell.policies.verify.trust import Trust
+from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify
+from foretell.spec import adjusted, spell, title
 
 LARGEST = 1e6  # of scales that have no natural end
 
@@ -32,6 +34,7 @@ class Recipe:
     score: Score = Confidence()
     transfer: Transfer = Quota()
     stop: Stop = Never()
+    verify: Verify = Trust()
 
     def __post_init__(self) -> None:
         if self.steps is not None:
@@ -39,16 +42,29 @@ class Recipe:
         if self.block_length is not None:
             whole("block_length", self.block_length, 1)
         within("guidance", self.guidance, 0.0, LARGEST)
+        if self.transfer.parallel:
+            self._check_clocks()
 
     def __str__(self) -> str:
         """What differs from the default, in the words that `presets.parse` reads."""
         changed = [field for field in fields(self) if getattr(self, field.name) != field.default]
         return " ".join(["full", *(f"{field.name}={spell(getattr(self, field.name))}" for field in changed)])
 
-    def adjusted(self, path: str, text: str) -> Recipe:
-        """A copy with one parameter changed: `adjusted("stop.tau.high", "8")`."""
-        changed: Recipe = adjusted(self, path, text)
+    def adjusted(self, *settings: tuple[str, str]) -> Recipe:
+        """A copy with some parameters changed: `adjusted(("stop.tau.high", "8"), ("steps", "64"))`."""
+        changed: Recipe = adjusted(self, settings)
         return changed
+
+    def _check_clocks(self) -> None:
+        """A rule whose bar moves with p needs to be told which p, where steps and filled tokens part ways."""
+        for rule in each(self.stop):
+            if getattr(rule, "clock", "") is None:
+                name = title(rule)
+                raise RecipeError(
+                    f"{name}'s threshold falls with progress, which steps do not measure under "
+                    f"transfer={title(self.transfer)}, because that fills as many masks a step as it dares; say which "
+                    f"clock: {name}(clock=tokens) counts filled tokens, {name}(clock=steps) counts steps all the same"
+                )
 
 
 def spelled(text: str, presets: dict[str, Recipe]) -> Recipe:
@@ -56,13 +72,13 @@ def spelled(text: str, presets: dict[str, Recipe]) -> Recipe:
     name, *settings = _words(text) or [""]
     if name not in presets:
         raise RecipeError(unknown("recipe", name, presets))
-    recipe = presets[name]
+    changes = []
     for setting in settings:
         path, equals, value = setting.partition("=")
         if not equals:
             raise RecipeError(f"cannot read {setting!r} in recipe {text!r}; write path=value, e.g. stop.tau.high=8")
-        recipe = recipe.adjusted(path, value)
-    return recipe
+        changes.append((path, value))
+    return presets[name].adjusted(*changes)
 
 
 def _words(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -10,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from foretell.errors import RecipeError, unknown
 from foretell.policies import POLICIES
 from foretell.policies.stop.schedules import Schedule
-from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer
+from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify, Window
 
 KINDS: dict[Any, str] = {
     Cache: "cache",
@@ -20,6 +21,8 @@ KINDS: dict[Any, str] = {
     Transfer: "transfer",
     Stop: "stop",
     Schedule: "schedule",
+    Verify: "verify",
+    Window: "window",
 }
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
 
@@ -49,17 +52,23 @@ def read(hint: Any, text: str, where: str) -> Any:
     return _value(hint, node, where)
 
 
-def adjusted(value: Any, path: str, text: str, where: str = "") -> Any:
-    """A copy of dataclass `value` whose field at dotted `path` is what `text` spells."""
-    name, _, rest = path.partition(".")
-    where = f"{where}.{name}" if where else name
+def adjusted(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -> Any:
+    """A copy of dataclass `value` with fields at dotted paths as their texts spell them.
+
+    The copy is checked once all are in place: two settings may need each other.
+    """
     hints = hints_of(type(value))
-    if name not in hints:
-        raise RecipeError(unknown(f"parameter of {_title(value)}", name, hints))
-    inner = getattr(value, name)
-    if rest and not is_dataclass(inner):
-        raise RecipeError(f"{where} has no parameters, so there is no {where}.{rest}")
-    return replace(value, **{name: adjusted(inner, rest, text, where) if rest else read(hints[name], text, where)})
+    changed: dict[str, Any] = {name: getattr(value, name) for name in hints}
+    for path, text in settings:
+        name, _, rest = path.partition(".")
+        place = f"{where}.{name}" if where else name
+        if name not in hints:
+            raise RecipeError(unknown(f"parameter of {title(value)}", name, hints))
+        inner = changed[name]
+        if rest and not is_dataclass(inner):
+            raise RecipeError(f"{place} has no parameters, so there is no {place}.{rest}")
+        changed[name] = adjusted(inner, [(rest, text)], place) if rest else read(hints[name], text, place)
+    return replace(value, **changed)
 
 
 def hints_of(cls: type) -> dict[str, Any]:
@@ -78,16 +87,20 @@ def _default(field: Field[Any]) -> str:
 
 
 def _name(cls: type) -> str:
-    """The name a policy is registered under; looked up anew, because anyone may register more."""
-    for policies in POLICIES.values():
-        for name, one in policies.items():
-            if one is cls:
-                return name
+    """The name a policy is registered under."""
+    if cls in (names := _names()):
+        return names[cls]
     raise RecipeError(f"{cls.__name__} has no name in recipes; give it one: POLICIES[kind][name] = {cls.__name__}")
 
 
-def _title(value: Any) -> str:
-    return type(value).__name__.lower()
+def _names() -> dict[type, str]:
+    """Every policy's name; looked up anew, because anyone may register more."""
+    return {cls: name for policies in POLICIES.values() for name, cls in policies.items()}
+
+
+def title(value: Any) -> str:
+    """What messages call a policy: its name in recipes, if it has one."""
+    return _names().get(type(value), type(value).__name__.lower())
 
 
 def _value(hint: Any, node: ast.expr, where: str) -> Any:

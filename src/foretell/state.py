@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -24,11 +24,11 @@ class KVStore(Protocol):
 
 
 class Plan(NamedTuple):
-    """What the next forward pass looks at, row by row."""
+    """What the next forward pass looks at, row by row. What a policy reads is computed and seen in any case."""
 
-    full: Tensor  # [B] rows that recompute every column
-    query: Tensor | None = None  # [B, Q] window positions recomputed by the other rows
-    visible: Tensor | None = None  # [B, N] window positions that may be attended; None is all
+    full: Tensor  # [B] rows that recompute everything visible
+    query: Tensor | None = None  # [B, N] window positions recomputed by the other rows
+    visible: Tensor | None = None  # [B, N] window positions that exist for this pass; None is all of them
 
 
 @dataclass(slots=True)
@@ -46,7 +46,14 @@ class DecodeState:
     unchanged: Tensor  # [B, N] consecutive steps for which that has stood
     step: Tensor  # [B] refinement steps already taken
     seed: Tensor  # [B] per-row randomness, so that batching never changes a result
+    forwards: Tensor  # [B] passes that computed something of the row
+    computed: Tensor  # [B] columns that these passes computed, padding not counted
     cached_block: Tensor  # [B] block at the last full pass, -1 if the cache holds nothing of this row
+    cached_step: Tensor  # [B] step of the last full pass
+    held: Tensor  # [B, N] positions of which the cache holds keys and values
+    current: Tensor  # [B, N] of those, the ones computed from the token that the position holds now
+    hasty: Tensor  # [B, N] positions filled by an early commit
+    checks: Tensor  # [B] passes left to look over an early commit
     budget: int  # T_max
     block_length: int
     mask_id: int
@@ -100,8 +107,13 @@ class DecodeState:
 
     @property
     def done(self) -> Tensor:
-        """[B] rows with nothing left to fill."""
-        return ~self.masked.any(dim=1)
+        """[B] rows with nothing left to fill or to look over."""
+        return ~self.masked.any(dim=1) & (self.checks == 0)
+
+    @property
+    def checking(self) -> Tensor:
+        """[B] rows that have committed early and look over what they wrote."""
+        return self.checks > 0
 
     @property
     def progress(self) -> Tensor:
@@ -135,17 +147,33 @@ class DecodeState:
         end = ((block + 1) * self.block_length).clamp(max=self.length)
         return (end * self.budget + self.length - 1) // self.length
 
-    def reveal(self, unmask: Tensor, tokens: Tensor) -> Tensor:
-        """Write `tokens` where `unmask` is true, and count the step for rows that were alive.
+    def look_over(self, settled: Tensor, commit: Tensor, doubted: Tensor, passes: int) -> None:
+        """Grant `passes` to rows that settle now, and count one for rows that are looking over an earlier commit.
+
+        What those `doubted` [B, N] is masked again, unless it is their last pass. A row is through once it has no
+        doubts about anything, or no passes left to look again and to act on it.
+        """
+        at_it = self.checking
+        granted = (self.budget - self.step - 1).clamp(max=passes)
+        left = torch.where(settled, granted, (self.checks - 1).clamp(min=0))
+        again = doubted & self.hasty & ~self.blank & (at_it & (left > 0))[:, None]
+        through = at_it & ~again.any(dim=1) & ((left < 2) | ~self.blank.any(dim=1))
+        self.checks = torch.where(through, 0, left)
+        self.hasty |= settled[:, None] & commit
+        self.window.masked_fill_(again, self.mask_id)
+        self.current &= ~again
+
+    def reveal(self, unmask: Tensor, tokens: Tensor, alive: Tensor) -> Tensor:
+        """Write `tokens` where `unmask` is true, and count the step for the rows that are `alive` [B].
 
         Returns all that was filled: behind an end of text, where nothing is computed, that is the end token.
         """
-        alive = ~self.done
         self.step += alive
         stood = torch.where(tokens == self.draft, self.unchanged + 1, 0)
         self.unchanged = torch.where(alive[:, None], stood, self.unchanged)
         self.draft = torch.where(alive[:, None], tokens, self.draft)
         self.window.copy_(torch.where(unmask, tokens, self.window))
+        self.current &= ~unmask
         if not (self.stop_at_eos and self.end_ids):
             return unmask
         behind = self.blank & self.done[:, None]
@@ -171,4 +199,5 @@ class DecodeState:
         return replace(self, canvas=F.pad(self.canvas, pad), valid=F.pad(self.valid, pad, value=False))
 
 
-_PER_ROW = ("canvas", "valid", "pinned", "answer", "draft", "unchanged", "step", "seed", "cached_block")
+_SHARED = ("budget", "block_length", "mask_id", "end_ids", "stop_at_eos", "cache")
+_PER_ROW = tuple(field.name for field in fields(DecodeState) if field.name not in _SHARED)

@@ -98,6 +98,17 @@ def test_gauge(value: float, bar: float, says: str) -> None:
     assert plain.count("┃") == 1
 
 
+def test_gauge_says_what_is_measured(engine: Engine) -> None:
+    """A certainty rises to its bar as a gap does, and carries its own name."""
+    console = screen()
+    watch(engine.stream(WORDS, recipe="sure"), speller(engine.codec), console)
+    shown = console.export_text()
+    assert "certainty" in shown
+    assert "tau 0.90" in shown
+    assert "gap" not in shown
+    assert gauge(3.0, 8.0, 10.0, "unchanged").plain.startswith("unchanged  3.00")
+
+
 def test_gauge_grows_with_the_gap() -> None:
     lengths = [gauge(value, 9.0, 10.0).plain.count("█") for value in (0.0, 2.0, 5.0, 8.0)]
     assert lengths == sorted(set(lengths))

@@ -78,6 +78,11 @@ def test_stream_equals_generate(engine: foretell.Engine) -> None:
         ({"remasking": "entropy"}, False),
         ({"alg": "topk_margin"}, False),
         ({"cfg_scale": 2.0}, False),
+        ({"threshold": 0.05}, False),
+        ({"dynamic_threshold": 0.05}, False),
+        ({"threshold": 1.0}, True),
+        ({"entropy_bound": 20.0}, False),
+        ({"eb_threshold": 20.0}, False),
         ({"steps": 4}, False),
         ({"block_size": 16}, False),
         ({"pins": {0: "Tom"}}, False),
@@ -131,6 +136,10 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
             "position 12 is pinned, and the suffix",
         ),
         ({"batch_size": 0}, RequestError, "batch_size must be at least 1"),
+        ({"threshold": 0.9, "dynamic_threshold": 0.9}, RequestError, "another name of 'threshold'"),
+        ({"threshold": 0.9, "eb_threshold": 0.1}, RequestError, "are two rules for which masks are filled at once"),
+        ({"threshold": 1.1}, RecipeError, "threshold's value must be from 0 to 1, got 1.1"),
+        ({"recipe": "prophet", "threshold": 0.9}, RecipeError, "counts filled tokens"),
     ],
 )
 def test_bad_options_are_named(

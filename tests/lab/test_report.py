@@ -17,9 +17,8 @@ from foretell.lab.sweep import crossed
 
 
 def record(recipe: str, key: int, right: bool, steps: int, answer: str = "1", wall: float = 1.0) -> Record:
-    return Record(
-        recipe, str(key), "text", answer, "1", right, steps, 64, steps, 32, None, None, "complete", wall, wall
-    )  # fmt: skip
+    cost = (steps, 64, steps, 100 * steps)  # steps, budget, forwards, columns
+    return Record(recipe, str(key), "text", answer, "1", right, *cost, 32, None, None, "complete", wall, wall)
 
 
 # full: 3 of 4 right in 60 steps; fast: 2 of 4 right in 20, one lost, none won, and two answers the same.
@@ -38,6 +37,7 @@ def test_rows_by_hand() -> None:
     assert full.budget_speedup == pytest.approx(64 / 60)
     assert (fast.accuracy, fast.steps, fast.step_speedup, fast.wall_speedup) == (0.5, 20, 3.0, 2.0)
     assert fast.budget_speedup == pytest.approx(3.2)
+    assert (full.computed, fast.computed) == (6000, 2000)
     assert fast.tokens_per_forward == pytest.approx(4 * 32 / 80)
     assert (fast.lost, fast.won, fast.mcnemar_p) == (1, 0, 1.0)
     assert fast.difference == -0.25
@@ -68,7 +68,7 @@ def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:
     made.save(tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert (
-        "| fast | 4 | 50.0% | 15.0-85.0 | 20.0 | 64 | 3.00x | 2.00x | 20.0 | 1.60 | -25.0 | -75.0 to +0.0 | 1 |" in text
+        "| fast | 4 | 50.0% | 15.0-85.0 | 20.0 | 64 | 3.00x | 2.00x | 20.0 | 2000 | 1.60 | -25.0 | -75.0 to +0.0 | 1 |" in text
     )
     assert "- `fast` is `full` with max_new_tokens = 64" in text
     assert json.loads((tmp_path / "report.json").read_text())["rows"][1]["lost"] == 1

@@ -10,21 +10,27 @@ from typing import Any
 import pytest
 import torch
 
+from foretell.engine.scheduler import Scheduler
 from foretell.errors import RecipeError
 from foretell.layout import Layout, Request, lay_out
 from foretell.policies.region.after import After
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.region.masked import Masked
 from foretell.policies.region.whole import Whole
-from foretell.policies.stop.combined import All
+from foretell.policies.stop.combined import All, each
 from foretell.policies.stop.combined import Any as AnyOf
 from foretell.policies.stop.never import Never
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Schedule, Staged
 from foretell.policies.stop.stable import Stable
+from foretell.policies.stop.sure import Sure
+from foretell.policies.transfer.quota import Quota
+from foretell.policies.transfer.threshold import Threshold
 from foretell.protocols import Verdict
 from foretell.recipe import Recipe
 from foretell.state import DecodeState
+from tests.helpers import model_of
 
 MASK = 0
 
@@ -128,7 +134,10 @@ def test_clock_by_tokens() -> None:
 
 def test_an_empty_region_never_settles() -> None:
     state = state_of(Layout(4))
-    for rule in (Prophet(Linear(0, 0)), Prophet(Linear(0, 0), over="masked"), Stable(1, math.inf), Never()):
+    rules: list[Any] = [Prophet(Linear(0, 0)), Prophet(Linear(0, 0), over="masked"), Stable(1, math.inf), Never()]
+    rules += [Sure(math.inf), Sure(math.inf, over="masked"), Persistent(1)]
+    state.draft = torch.ones_like(state.draft)
+    for rule in rules:
         assert not fires(rule(beliefs([[99.0] * 4]), state))
 
 
@@ -139,7 +148,7 @@ def test_stable_counts_comparisons_not_steps() -> None:
     for tokens in ([3, 4], [3, 5], [3, 5], [3, 5]):
         seen = beliefs([[0.0, 0.0]], [tokens], entropy=0.001)
         fired.append([fires(Stable(k)(seen, state)) for k in (1, 2)])
-        state.reveal(torch.zeros_like(state.pinned), seen.tokens)
+        state.reveal(torch.zeros_like(state.pinned), seen.tokens, ~state.done)
     assert fired == [[False, False], [False, False], [True, False], [True, True]]
     assert not fires(Stable(1)(beliefs([[0.0, 0.0]], [[3, 5]], entropy=0.01), state))
 
@@ -200,6 +209,16 @@ def test_regions() -> None:
         (lambda: Linear(math.nan), "must be a number or inf, got nan"),
         (lambda: Exponential(k=-1), "at least 0, got -1"),
         (lambda: Stable(0), "at least 1, got 0"),
+        (lambda: Sure(-0.1), "sure's entropy must be at least 0, got -0.1"),
+        (
+            lambda: Sure(over="open"),  # type: ignore[arg-type]
+            "unknown sure's over 'open'",
+        ),
+        (lambda: Persistent(0), "persistent's steps must be at least 1, got 0"),
+        (
+            lambda: Persistent(1.5),  # type: ignore[arg-type]
+            "persistent's steps must be a whole number, got 1.5",
+        ),
         (lambda: Fixed(offset=-1), "at least 0, got -1"),
     ],
 )
@@ -214,5 +233,125 @@ def test_sched_waits_for_the_draft() -> None:
     state = replace(state_of(Layout(2, answer=(0, 2))))
     first, second = beliefs([[9.0, 9.0]], [[3, 4]]), beliefs([[9.0, 9.0]], [[3, 4]])
     assert not fires(rule(first, state))
-    state.reveal(torch.zeros_like(state.pinned), first.tokens)
+    state.reveal(torch.zeros_like(state.pinned), first.tokens, ~state.done)
     assert fires(rule(second, state))
+
+
+def test_sure_looks_at_the_mean_entropy() -> None:
+    state = state_of(Layout(4, answer=(0, 2)))
+    seen = SimpleNamespace(entropy=torch.tensor([[0.04, 0.12, 5.0, 5.0]]))
+    assert fires(Sure()(seen, state))  # 0.08
+    assert not fires(Sure(0.07)(seen, state))
+    verdict = Sure()(seen, state)
+    assert verdict.value is not None
+    assert verdict.bar is not None
+    assert verdict.measure == "certainty"
+    assert float(verdict.value) == pytest.approx(math.exp(-0.08))
+    assert float(verdict.bar) == pytest.approx(math.exp(-0.1))
+    assert not fires(Sure()(SimpleNamespace(entropy=torch.tensor([[0.1, 0.1, 0.0, 0.0]], dtype=torch.float64)), state))
+    unread = Sure()(SimpleNamespace(entropy=torch.tensor([[0.0, math.inf, 0.0, 0.0]])), state)
+    assert not fires(unread)
+    assert unread.value is not None
+    assert unread.value.tolist() == [0.0]
+
+
+def test_sure_over_what_is_still_open() -> None:
+    state = state_of(Layout(4, answer=(0, 3)))
+    state.window[0, 0] = 5
+    seen = SimpleNamespace(entropy=torch.tensor([[0.9, 0.05, 0.05, 0.0]]))
+    assert not fires(Sure()(seen, state))
+    assert fires(Sure(over="masked")(seen, state))
+    assert Sure().reads(state).tolist() == [[True, True, True, False]]
+    assert Sure(over="masked").reads(state).tolist() == [[False, True, True, False]]
+    state.window[0, :3] = 5  # the answer is written: nothing can change it
+    assert fires(Sure(over="masked")(seen, state))
+
+
+def test_sure_of_no_entropy_never_settles() -> None:
+    """Rounding may put an entropy a little below 0; a bar of 0 still is the way to never stop."""
+    state = state_of(Layout(2, answer=(0, 2)))
+    seen = SimpleNamespace(entropy=torch.tensor([[-1e-7, -1e-7]]))
+    assert fires(Sure(1e-6)(seen, state))
+    assert not fires(Sure(0.0)(seen, state))
+    state.window[0, :] = 5
+    assert not fires(Sure(0.0, over="masked")(seen, state))
+
+
+END = 9
+
+
+def persisted(rule: Any, drafts: list[list[int]], end_ids: tuple[int, ...] = (END,)) -> list[bool]:
+    """Whether the rule fires at each of these drafts of a window whose answer is its last three positions."""
+    state = replace(state_of(Layout(4, answer=(1, 3))), end_ids=end_ids)
+    fired = []
+    for tokens in drafts:
+        seen = beliefs([[0.0] * 4], [tokens])
+        fired.append(fires(rule(seen, state)))
+        state.reveal(torch.zeros_like(state.pinned), seen.tokens, ~state.done)
+    return fired
+
+
+def test_persistent_ignores_what_stands_behind_the_answer() -> None:
+    """The answer 3 END stands from the second draft on, whatever the position behind it, or before the region, says."""
+    drafts = [[1, 3, 4, 5], [1, 3, END, 5], [2, 3, END, 6], [2, 3, END, END], [1, 3, END, 7]]
+    assert persisted(Persistent(2), drafts) == [False, False, False, True, True]
+    assert persisted(Persistent(3), drafts) == [False, False, False, False, True]
+    assert not any(persisted(Stable(2, math.inf), drafts))
+    assert not any(persisted(Persistent(2), drafts, end_ids=()))  # nothing ends it: the whole region is the answer
+
+
+def test_persistent_starts_again_when_the_answer_changes() -> None:
+    drafts = [[1, 3, END, 5], [1, 3, END, 5], [1, END, END, 5], [1, END, 4, 5], [1, 3, END, 5], [1, 3, END, 5]]
+    assert persisted(Persistent(1), drafts) == [False, True, False, True, False, True]
+    longer = [[1, 3, END, 5], [1, 3, END, 6], [1, 3, 4, 6], [1, 3, 4, 6]]  # the end moves: a longer answer
+    assert persisted(Persistent(1), longer) == [False, True, False, True]
+
+
+def test_persistent_shows_how_long() -> None:
+    state = replace(state_of(Layout(4, answer=(1, 3))), end_ids=(END,))
+    state.draft = torch.tensor([[1, 3, END, 5]])
+    state.unchanged = torch.tensor([[0, 6, 4, 0]])
+    verdict = Persistent(8)(beliefs([[0.0] * 4], [[1, 3, END, 6]]), state)
+    assert verdict.value is not None
+    assert verdict.bar is not None
+    assert (float(verdict.value), float(verdict.bar), verdict.measure) == (5.0, 8.0, "unchanged")
+
+
+def test_a_combination_is_all_its_rules() -> None:
+    one, two, three = Prophet(), Sure(), Stable()
+    assert list(each(AnyOf((All((one, two)), three)))) == [one, two, three]
+    assert list(each(one)) == [one]
+
+
+def test_combinations_of_the_new_rules() -> None:
+    state = replace(state_of(Layout(2, answer=(0, 2))), end_ids=(END,))
+    state.draft, state.unchanged = torch.tensor([[1, 1]]), torch.tensor([[7, 7]])
+    still, unsure = beliefs([[0.0, 0.0]], entropy=0.5), beliefs([[0.0, 0.0]], [[1, 2]], entropy=0.05)
+    both, either = All((Sure(), Persistent())), AnyOf((Sure(), Persistent()))
+    assert [fires(rule(seen, state)) for seen in (still, unsure) for rule in (both, either)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert fires(both(beliefs([[0.0, 0.0]], entropy=0.05), state))
+
+
+@pytest.mark.parametrize("transfer", [Quota(), Threshold(0.8)])
+@pytest.mark.parametrize("rule", [Sure(0.5), Sure(0.6, over="masked"), Persistent(1), Persistent(2)])
+def test_a_replayed_exit_is_the_live_one(rule: Any, transfer: Any) -> None:
+    """The new rules keep nothing between calls, so a stored trace answers for them."""
+    exits = set()
+    for seed in range(6):
+        model = model_of("network", seed, vocab=12)
+        full = Request((1, 2), Layout.with_suffix(16, [3, 4], 4), Recipe(block_length=8, transfer=transfer))
+        (told,) = Scheduler(model, (2,), record=True).run([full])
+        stopping = replace(full, recipe=replace(full.recipe, stop=rule))
+        (live,) = Scheduler(model, (2,)).run([stopping])
+        assert told.trace is not None
+        replayed = told.trace.replay(rule)
+        assert (live.steps - 1 if live.finish == "settled" else None) == replayed
+        if replayed is not None:
+            assert tuple(told.trace.committed(replayed).tolist()) == live.tokens
+        exits.add(replayed)
+    assert len(exits) > 1

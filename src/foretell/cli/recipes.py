@@ -137,9 +137,17 @@ def _table(title: str) -> Any:
         padding=(0, 2, 0, 0),
         expand=True,
     )
-    table.add_column(width=15, no_wrap=True)
+    table.add_column(width=_longest() + 1, no_wrap=True)
     table.add_column(ratio=1)
     return table
+
+
+def _longest() -> int:
+    """Letters of the longest name, so that all tables share one left column."""
+    from foretell.policies import POLICIES  # noqa: PLC0415
+    from foretell.presets import PRESETS  # noqa: PLC0415
+
+    return max(map(len, [*PRESETS, *(name for policies in POLICIES.values() for name in policies)]))
 
 
 def _bold(name: str) -> Any:

@@ -74,18 +74,20 @@ def status(canvas: Canvas) -> Text:
     text = Text(f" step {frame.step + 1:>3}/{frame.budget}  p {frame.step / frame.budget:.2f}", style="default")
     text.append(f"  filled {filled:>3}/{len(frame.filled)}", style="dim")
     if frame.gauge is not None:
-        text.append("\n ").append_text(gauge(*frame.gauge, scale=_scale(canvas)))
+        text.append("\n ").append_text(gauge(*frame.gauge, scale=_scale(canvas), measure=frame.measure))
     if frame.completion is not None:
         text.append("\n ").append(ending(frame.completion), style="bold green" if frame.settled else "bold")
     return text
 
 
-def gauge(value: float, bar: float, scale: float) -> Text:
-    """A bar as long as the gap, with a mark where the threshold stands."""
+def gauge(value: float, bar: float, scale: float, measure: str = "gap") -> Text:
+    """A bar as long as the gap, or what else is measured, with a mark where the threshold stands."""
     share = 1.0 if value == float("inf") else max(0.0, min(1.0, value / scale)) if isfinite(value) else 0.0
     mark = min(GAUGE - 1, round(GAUGE * bar / scale)) if isfinite(bar) else GAUGE - 1
     length, reached = round(GAUGE * share), value >= bar
-    text = Text("gap ").append(_number(value), style="bold green" if reached else "bold").append(" ▕", style="dim")
+    text = (
+        Text(f"{measure} ").append(_number(value), style="bold green" if reached else "bold").append(" ▕", style="dim")
+    )
     for column in range(GAUGE):
         filled = column < length
         if column == mark:
@@ -111,7 +113,7 @@ def log_line(canvas: Canvas) -> str:
     line = f"step {frame.step + 1:>3}/{frame.budget}  p {frame.step / frame.budget:.2f}"
     if frame.gauge is not None:
         value, bar = frame.gauge
-        line += f"  gap {_number(value)} {'≥' if value >= bar else '<'} {_number(bar).strip()}"
+        line += f"  {frame.measure} {_number(value)} {'≥' if value >= bar else '<'} {_number(bar).strip()}"
     return f"{line}  {canvas.line()}"
 
 

@@ -52,7 +52,9 @@ class Completion:
     forwards: int
     finish: Finish
     seconds: float
-    gap: float | None = None  # what the stopping rule measured when it settled
+    computed: int = 0  # columns that the forward passes computed
+    exit: int | None = None  # the step, from 0, at which the stopping rule settled
+    gap: float | None = None  # what it measured there
     trace: Trace | None = None
     notes: tuple[str, ...] = ()
 
@@ -79,6 +81,7 @@ class Frame:
     answer: tuple[bool, ...]  # [N]
     settled: bool  # whether this step committed everything
     gauge: tuple[float, float] | None  # what the stopping rule watches, and its bar
+    measure: str = "gap"  # what that is called
     completion: Completion | None = None
 
 
@@ -162,15 +165,12 @@ class Engine:
         asked = self.order(**options)
         request = self.request(prompt, asked)
         state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device)
-        recorder, started = Recorder(request), time.perf_counter()
+        row = Row(0, request, time.perf_counter(), Recorder(request) if trace else None)
         for step in decode(self.model, state, request.recipe, observed=True):
-            if trace:
-                recorder.observe(step, 0)
+            row.observe(step, 0)
             frame = _frame(state, step)
             if state.done[0]:
-                made = recorder.trace(state.mask_id, state.end_ids) if trace else None
-                outcome = outcome_of(0, Row(0, request, started), state, step, made)
-                frame = replace(frame, completion=self._completion(outcome, asked))
+                frame = replace(frame, completion=self._completion(outcome_of(0, row, state), asked))
             yield frame
 
     def order(self, **options: Any) -> Order:
@@ -219,7 +219,9 @@ class Engine:
             prompt_tokens=len(request.prompt),
             steps=outcome.steps,
             budget=request.budget,
-            forwards=outcome.steps * (2 if request.recipe.guidance else 1),
+            forwards=outcome.forwards,
+            computed=outcome.computed,
+            exit=outcome.exit,
             finish=outcome.finish,
             seconds=outcome.seconds,
             gap=outcome.gap,
@@ -272,7 +274,14 @@ def _layouts(folder: Path) -> Mapping[str, Any]:
         described: Mapping[str, Any] = json.loads(path.read_text(encoding="utf8"))
     except json.JSONDecodeError as error:
         raise ModelError(f"{path} is not valid JSON: {error}") from error
-    known = {field.name for field in fields(Options)} - {"recipe", "layout", "pins", "seed"}
+    known = {field.name for field in fields(Options)} - {
+        "recipe",
+        "layout",
+        "pins",
+        "seed",
+        "threshold",
+        "entropy_bound",
+    }
     for name, layout in described.get("layouts", {}).items():
         for key in layout:
             if key not in known:
@@ -306,4 +315,5 @@ def _frame(state: DecodeState, step: Step) -> Frame:
         answer=tuple(step.answer[0].tolist()),
         settled=bool(step.settled[0]),
         gauge=None if value is None or bar is None else (float(value[0]), float(bar[0])),
+        measure=step.verdict.measure,
     )

@@ -17,8 +17,10 @@ from foretell.policies.score.entropy import Entropy
 from foretell.policies.score.margin import Margin
 from foretell.policies.score.random import Random
 from foretell.policies.stop.never import Never
+from foretell.policies.transfer.entropy_bound import EntropyBound
+from foretell.policies.transfer.threshold import Threshold
 from foretell.presets import PRESETS
-from foretell.protocols import Score
+from foretell.protocols import Score, Transfer
 from foretell.recipe import Recipe, spelled
 
 ALIASES = {
@@ -30,6 +32,8 @@ ALIASES = {
     "num_inference_steps": "steps",
     "block_size": "block_length",
     "alg": "remasking",
+    "dynamic_threshold": "threshold",
+    "eb_threshold": "entropy_bound",
 }
 REMASKINGS: dict[str, Score] = {
     "low_confidence": Confidence(),
@@ -58,6 +62,8 @@ class Options:
     steps: int | None = None
     block_length: int | None = None
     remasking: str | None = None
+    threshold: float | None = None  # fill every mask of this confidence at once
+    entropy_bound: float | None = None  # fill as many masks at once as this much entropy pays for
     suffix: str | None = None
     answer_length: int | None = None
     answer_start: int | None = None
@@ -142,6 +148,7 @@ def _apply(options: Options, recipe: Recipe) -> Recipe:
         "stop_at_eos": options.stop_at_eos,
         "score": options.remasking and _remasking(options.remasking),
         "sample": _sample(options),
+        "transfer": _transfer(options),
     }
     return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 
@@ -149,6 +156,17 @@ def _apply(options: Options, recipe: Recipe) -> Recipe:
 def _remasking(name: str) -> Score:
     one_of("remasking", name, REMASKINGS)
     return REMASKINGS[name]
+
+
+def _transfer(options: Options) -> Transfer | None:
+    if options.threshold is not None and options.entropy_bound is not None:
+        raise RequestError(
+            f"threshold={options.threshold} and entropy_bound={options.entropy_bound} are two rules for which masks "
+            "are filled at once; give one of them"
+        )
+    if options.threshold is not None:
+        return Threshold(options.threshold)
+    return None if options.entropy_bound is None else EntropyBound(options.entropy_bound)
 
 
 def _sample(options: Options) -> Gumbel | Nucleus | None:

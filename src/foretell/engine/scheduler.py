@@ -27,6 +27,9 @@ class Outcome:
     request: Request
     tokens: tuple[int, ...]  # the window
     steps: int
+    forwards: int  # passes that computed something of it
+    computed: int  # columns that these computed
+    exit: int | None  # the step, from 0, at which the stopping rule settled
     finish: Finish
     seconds: float
     gap: float | None  # what the stopping rule measured when it settled
@@ -41,6 +44,16 @@ class Row:
     request: Request
     started: float
     recorder: Recorder | None = None
+    exit: int | None = None
+    gap: float | None = None
+
+    def observe(self, taken: Step, index: int) -> None:
+        """Keep what will be told of this row, which is number `index` of the batch."""
+        if self.recorder is not None:
+            self.recorder.observe(taken, index)
+        if taken.settled[index]:
+            self.exit = int(taken.index[index])
+            self.gap = None if taken.verdict.value is None else float(taken.verdict.value[index])
 
     def trace(self, state: DecodeState) -> Trace | None:
         return None if self.recorder is None else self.recorder.trace(state.mask_id, state.end_ids)
@@ -78,14 +91,9 @@ class Scheduler:
         state = self._admit()
         taken = denoise_step(self.model, state, self.running[0].request.recipe, observed=self.record)
         for index, row in enumerate(self.running):
-            if row.recorder is not None:
-                row.recorder.observe(taken, index)
+            row.observe(taken, index)
         done = state.done.tolist()
-        finished = [
-            outcome_of(index, row, state, taken, row.trace(state))
-            for index, row in enumerate(self.running)
-            if done[index]
-        ]
+        finished = [outcome_of(index, row, state) for index, row in enumerate(self.running) if done[index]]
         if finished:
             self._retire(state, done)
         return finished
@@ -115,17 +123,19 @@ class Scheduler:
         self.state = state.select(torch.tensor(keep, device=state.canvas.device)) if keep else None
 
 
-def outcome_of(index: int, row: Row, state: DecodeState, taken: Step, trace: Trace | None) -> Outcome:
+def outcome_of(index: int, row: Row, state: DecodeState) -> Outcome:
     """What became of a row that is done."""
-    settled, value = bool(taken.settled[index]), taken.verdict.value
     ended = state.stop_at_eos and bool(state.ended[index].any())
     return Outcome(
         ticket=row.ticket,
         request=row.request,
         tokens=tuple(state.window[index].tolist()),
         steps=int(state.step[index]),
-        finish="settled" if settled else "eos" if ended else "complete",
+        forwards=int(state.forwards[index]) * (2 if row.request.recipe.guidance else 1),
+        computed=int(state.computed[index]) * (2 if row.request.recipe.guidance else 1),
+        exit=row.exit,
+        finish="settled" if row.exit is not None else "eos" if ended else "complete",
         seconds=time.perf_counter() - row.started,
-        gap=float(value[index]) if settled and value is not None else None,
-        trace=trace,
+        gap=row.gap,
+        trace=row.trace(state),
     )

@@ -69,6 +69,7 @@ class Case:
             correct=bool(self.benchmark.grade(self.example, answer)),
             steps=step + 1,
             forwards=(step + 1) * self.record.forwards // self.record.steps,
+            computed=(step + 1) * self.record.computed // self.record.steps,
             tokens=completion.response_tokens,
             exit=step,
             gap=None if verdict.value is None else float(verdict.value[step]),

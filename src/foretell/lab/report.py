@@ -30,6 +30,7 @@ class Row:
     steps: float  # mean
     budget: float  # mean
     forwards: float  # mean
+    computed: float  # mean columns that these computed
     tokens_per_forward: float  # response tokens, up to the end of the text
     seconds: float  # of the clock, for an example
     settled: float  # share that the stopping rule ended
@@ -115,14 +116,15 @@ class Report:
 
 
 HEADINGS = (
-    "recipe", "n", "accuracy", "95%", "steps", "of", "speedup", "clock", "forwards", "tok/fwd", "delta", "95%", "p",
-    "agree", "QPS",
+    "recipe", "n", "accuracy", "95%", "steps", "of", "speedup", "clock", "forwards", "columns", "tok/fwd", "delta",
+    "95%", "p", "agree", "QPS",
 )  # fmt: skip
 SPLIT = 8  # columns of the first table where there are two
 WIDEST = 40  # characters of a recipe on one line
 LEGEND = (
     "Accuracy with Wilson's interval. Steps: mean, of the budget. Speedup: the first recipe's mean steps over these; "
-    "clock: the same of wall-clock time. Forwards: mean passes; tok/fwd: response tokens, up to its end, for each. "
+    "clock: the same of wall-clock time. Forwards: mean passes; columns: what these computed; "
+    "tok/fwd: response tokens, up to its end, for each. "
     "Delta: accuracy minus the first recipe's, in points, with a paired "
     "bootstrap interval and McNemar's exact p. Agree: answers equal to the first recipe's. "
     "QPS: speedup x (accuracy / first accuracy)^4."
@@ -160,6 +162,7 @@ def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], see
         steps=_mean([one.steps for one in mine]),
         budget=_mean([one.budget for one in mine]),
         forwards=_mean([one.forwards for one in mine]),
+        computed=_mean([one.computed for one in mine]),
         tokens_per_forward=sum(one.tokens for one in mine) / sum(one.forwards for one in mine),
         seconds=_mean([one.wall for one in mine]),
         settled=_mean([one.finish == "settled" for one in mine]),
@@ -219,6 +222,7 @@ def _cells(row: Row, first: bool) -> tuple[str, ...]:
         f"{row.step_speedup:.2f}x",
         f"{row.wall_speedup:.2f}x",
         f"{row.forwards:.1f}",
+        f"{row.computed:.0f}",
         f"{row.tokens_per_forward:.2f}",
     )
     if first:

@@ -29,6 +29,7 @@ class Record:
     steps: int
     budget: int
     forwards: int
+    computed: int  # columns that these forward passes computed
     tokens: int  # of the response, up to its end
     exit: int | None  # the step, from 0, at which the stopping rule fired
     gap: float | None  # what the rule watched then

@@ -44,7 +44,8 @@ def heatmap(axes: Axes, trace: Trace, title: str) -> None:
 
 def gap(axes: Axes, trace: Trace, rule: Prophet) -> None:
     """The region's gap against tau(p), and the step at which the rule fires."""
-    _, value, bar = rule(trace, trace.states())
+    verdict = rule(trace, trace.states())
+    value, bar = verdict.value, verdict.bar
     assert value is not None
     assert bar is not None
     shown = torch.where(value.isfinite(), value, torch.nan)

@@ -8,6 +8,8 @@ from foretell.policies.sample import SAMPLES
 from foretell.policies.score import SCORES
 from foretell.policies.stop import SCHEDULES, STOPS
 from foretell.policies.transfer import TRANSFERS
+from foretell.policies.verify import VERIFIERS
+from foretell.policies.window import WINDOWS
 
 POLICIES: dict[str, dict[str, type]] = {
     "cache": CACHES,
@@ -16,5 +18,7 @@ POLICIES: dict[str, dict[str, type]] = {
     "score": SCORES,
     "transfer": TRANSFERS,
     "stop": STOPS,
+    "verify": VERIFIERS,
+    "window": WINDOWS,
     "schedule": SCHEDULES,
 }

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from foretell.policies.cache.delayed import Delayed
+from foretell.policies.cache.drift import Drift
+from foretell.policies.cache.dual import Dual
 from foretell.policies.cache.off import Off
+from foretell.policies.cache.prefix import Prefix
 
-CACHES: dict[str, type] = {"off": Off}
+CACHES: dict[str, type] = {"delayed": Delayed, "drift": Drift, "dual": Dual, "off": Off, "prefix": Prefix}

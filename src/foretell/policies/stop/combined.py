@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 
@@ -48,3 +48,12 @@ class Any(_Combined):
 
     def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
         return self._joined(torch.logical_or, beliefs, state)
+
+
+def each(rule: Stop) -> Iterator[Stop]:
+    """The rules that `rule` combines, at any depth; one that combines nothing is its own."""
+    if isinstance(rule, _Combined):
+        for inner in rule.rules:
+            yield from each(inner)
+    else:
+        yield rule

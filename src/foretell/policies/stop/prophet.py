@@ -21,7 +21,8 @@ class Prophet:
     `reduce`: the mean (the paper), the min, or the quantile `q` of the region's gaps; a mean can hide one unsure token.
     `over`: all positions of the region (the released code) or the still masked ones; once none of those is left,
     nothing can change the answer any more and it is settled.
-    `clock`: p by steps (the paper) or by tokens filled, for transfers that fill many at once.
+    `clock`: p by steps (the paper) or by tokens filled, for transfers that fill many at once. Unsaid it is by steps,
+    and a recipe with such a transfer wants it said.
     `one_based`: the released code's p, (step + 1) / T, in place of the paper's step / T.
     """
 
@@ -29,13 +30,14 @@ class Prophet:
     reduce: Literal["mean", "min", "quantile"] = "mean"
     q: float = 0.1
     over: Literal["all", "masked"] = "all"
-    clock: Literal["steps", "tokens"] = "steps"
+    clock: Literal["steps", "tokens"] | None = None
     one_based: bool = False
 
     def __post_init__(self) -> None:
         one_of("prophet's reduce", self.reduce, ("mean", "min", "quantile"))
         one_of("prophet's over", self.over, ("all", "masked"))
-        one_of("prophet's clock", self.clock, ("steps", "tokens"))
+        if self.clock is not None:
+            one_of("prophet's clock", self.clock, ("steps", "tokens"))
         within("prophet's q", self.q, 0.0, 1.0)
 
     def reads(self, state: DecodeState) -> Tensor:

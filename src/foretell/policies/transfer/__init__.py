@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from foretell.policies.transfer.entropy_bound import EntropyBound
+from foretell.policies.transfer.entropy_threshold import EntropyThreshold
+from foretell.policies.transfer.factor import Factor
+from foretell.policies.transfer.frechet import Frechet
+from foretell.policies.transfer.jot import JoT
 from foretell.policies.transfer.quota import Quota
+from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.transfer.timesteps import Timesteps
 
-TRANSFERS: dict[str, type] = {"quota": Quota, "timesteps": Timesteps}
+TRANSFERS: dict[str, type] = {
+    "entropy_bound": EntropyBound,
+    "entropy_threshold": EntropyThreshold,
+    "factor": Factor,
+    "frechet": Frechet,
+    "jot": JoT,
+    "quota": Quota,
+    "threshold": Threshold,
+    "timesteps": Timesteps,
+}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from foretell.policies.transfer.ranks import best
+from foretell.policies.transfer.ranks import best, pace
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
 
@@ -20,13 +21,11 @@ class Quota:
     those behind the last mask are left out, because nothing can come of them.
     """
 
+    parallel: ClassVar[bool] = False
     idle: bool = False
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
-        block = state.block
-        masks = state.eligible.sum(dim=1)
-        left = (state.due(block) - state.step).clamp(min=1)
-        quota = -(-masks // left)  # rounded up
+        quota = pace(state)
         if self.idle:
-            quota = torch.where(state.step < state.due(block - 1), 0, quota)
+            quota = torch.where(state.step < state.due(state.block - 1), 0, quota)
         return best(scores, quota)

@@ -1,12 +1,61 @@
-"""The order in which masks would be filled."""
+"""The order in which masks would be filled, and how many have to be: what transfer policies share."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from foretell.state import DecodeState
+
 
 def best(scores: Tensor, count: Tensor) -> Tensor:
     """True on the `count` [B] highest scores of each row [B, N]; of equal scores the leftmost first."""
     rank = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     return torch.as_tensor(rank < count[:, None])
+
+
+def pace(state: DecodeState) -> Tensor:
+    """How many masks have to go now, so that the block is full when its steps are over. [B]
+
+    One, wherever there is a step for every position of the window; none in a row that is done.
+    """
+    masks = state.eligible.sum(dim=1)
+    left = (state.due(state.block) - state.step).clamp(min=1)
+    return -(-masks // left)  # rounded up
+
+
+def hopeful(scores: Tensor, state: DecodeState) -> Tensor:
+    """Masks that a rule may fill before their turn: all but those that the score puts last. [B, N]
+
+    So an end of text that `score=deferred` holds back waits for its turn, however sure the model is of it.
+    """
+    return state.eligible & (scores > torch.finfo(scores.dtype).min)
+
+
+def keeping_pace(allowed: Tensor, scores: Tensor, state: DecodeState) -> Tensor:
+    """What a rule allows [B, N], topped up by score to what the schedule needs at the least.
+
+    That is one mask a step, so that no rule can wait forever. A budget of fewer steps than positions asks for more:
+    without it a rule that dares little would leave most of the text to the commit of the last step.
+    """
+    # A score of -inf is an eligible mask's own only where nothing was read; it still goes before what is not eligible.
+    finite = scores.clamp(min=torch.finfo(scores.dtype).min)
+    order = finite.masked_fill(~state.eligible, -torch.inf).masked_fill(allowed, torch.inf)
+    return best(order, torch.maximum(allowed.sum(dim=1), pace(state)))
+
+
+def ordered(values: Tensor, scores: Tensor, among: Tensor) -> Tensor:
+    """Positions [B, N] from the highest of `values` down; of equal ones the higher score first, then the leftmost.
+
+    Those not `among` [B, N] come last.
+    """
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    for key in (values, among.int()):
+        order = order.gather(1, key.gather(1, order).argsort(dim=1, descending=True, stable=True))
+    return order
+
+
+def first(order: Tensor, holds: Tensor) -> Tensor:
+    """True on the first n positions of `order` [B, N], n the largest at which `holds` [B, N] is true."""
+    kept = holds.flip(1).cumsum(dim=1).flip(1) > 0
+    return torch.zeros_like(kept).scatter(1, order, kept)

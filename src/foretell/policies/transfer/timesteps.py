@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ class Timesteps:
     The share is rounded down, so early steps may fill nothing, and a block's last step takes what is left.
     """
 
+    parallel: ClassVar[bool] = False
     eps: float = 1e-3
 
     def __post_init__(self) -> None:

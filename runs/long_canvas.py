@@ -1,0 +1,59 @@
+"""What each method computes on a long canvas, on a network with random weights: cost, not quality.
+
+python runs/long_canvas.py
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import torch
+
+from foretell.decode import decode
+from foretell.layout import Layout, Request, lay_out
+from foretell.models.transformer import Transformer, TransformerConfig
+from foretell.presets import parse
+
+PROMPT, WINDOW, BLOCK, ROUNDS = 64, 512, 32, 3
+RECIPES = {
+    "full": "full",
+    "prefix": "full cache=prefix",
+    "dual": "full cache=dual",
+    "delayed": "full cache=delayed",
+    "drift": "full cache=drift",
+    "near(32)": "full cache.window=near(32)",
+    "decayed(256)": "full cache.window=decayed(256)",
+    "dual, near(32)": "full cache=dual(window=near(32))",
+}
+
+
+def network() -> Transformer:
+    torch.manual_seed(0)
+    shape = TransformerConfig(1024, 0, dim=128, layers=4, heads=4, kv_heads=4, hidden=384)
+    return Transformer(shape).requires_grad_(False).eval()
+
+
+def long_canvas() -> list[list[str]]:
+    """Rows of a table: recipe, forwards, columns and clock against full."""
+    model, seconds, cost = network(), {name: [] for name in RECIPES}, {}  # type: ignore[var-annotated]
+    for _ in range(ROUNDS):
+        for name, text in RECIPES.items():
+            recipe = parse(f"{text} steps={WINDOW // 8} block_length={BLOCK}")
+            state = lay_out([Request(tuple(range(1, PROMPT + 1)), Layout(WINDOW), recipe)], model.mask_id)
+            started = time.perf_counter()
+            for _ in decode(model, state, recipe):
+                pass
+            seconds[name].append(time.perf_counter() - started)
+            cost[name] = int(state.forwards[0]), int(state.computed[0])
+    full = median(seconds["full"]), cost["full"][1]
+    return [
+        [name, str(cost[name][0]), f"{full[1] / cost[name][1]:.2f}x", f"{full[0] / median(seconds[name]):.2f}x"]
+        for name in RECIPES
+    ]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for row in long_canvas():
+        print("  ".join(row))

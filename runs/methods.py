@@ -1,0 +1,195 @@
+"""Every way to spend less, alone and with Prophet, on every bundled task: accuracy, forwards, columns, clock.
+
+    python runs/stack.py                     # first: the best stack of each task, searched on other problems
+    python runs/methods.py                   # 500 held-out problems a task, all decoded live
+
+Two tasks at a time, each in a process of one thread in which the recipes take turns, so that the clock treats them
+alike. Can be interrupted and started again. Then a long canvas on a network with random weights, for its cost alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from typing import Any
+
+from foretell.engine.engine import BUNDLED
+from foretell.lab.evaluate import evaluate
+from foretell.lab.report import Row, compare
+from foretell.lab.results import Record
+from foretell.lab.tasks import TASKS as PROBLEMS
+from foretell.plots.frontier import Spot, frontier
+from long_canvas import long_canvas
+from shared import SEED, evaluation, go, options_of, parser_of, percent, points, publish, spread, table
+
+LOST = 0.005  # of the accuracy, that a method may lose and still count as even
+PAPER = 7.66  # times faster: the paper's best, Fast-dLLM with Prophet on GSM8K
+SELECT = {"threshold": "threshold", "factor": "factor", "frechet": "frechet"}
+STUDENT = "tiny-sdtt"
+
+SEQUENTIAL = "stop=prophet(reduce=min)"
+PARALLEL = "stop=prophet(reduce=min,clock=tokens)"  # steps are no clock for a rule that fills many masks a step
+
+
+def recipes() -> dict[str, str]:
+    """Rows of the table by name. A row that ends in "+ prophet" is the one before it with Prophet's minimum gap."""
+    made = {
+        "full": "full",
+        "full + prophet": f"full {SEQUENTIAL}",
+        "prophet, mean gap": "prophet",
+        "sched": "sched",
+        "stable and confident": "stable",
+    }
+    for cache in ("prefix", "dual"):
+        made[f"{cache} cache"] = f"full cache={cache}"
+        made[f"{cache} cache + prophet"] = f"full cache={cache} {SEQUENTIAL}"
+        for name, preset in SELECT.items():
+            made[f"{cache} + {name}"] = f"{preset} cache={cache}"
+            made[f"{cache} + {name} + prophet"] = f"{preset} cache={cache} {PARALLEL}"
+    for name, text in {
+        "threshold": "threshold",
+        "entropy bound": "entropy-bound",
+        "streaming": "threshold transfer.relax=0.3 cache=dual(window=near(16)) stop_at_eos=true",
+    }.items():
+        made[name] = text
+        made[f"{name} + prophet"] = f"{text} {PARALLEL}"
+    made["dual + threshold + prophet + recheck"] = f"threshold cache=dual {PARALLEL} verify=recheck"
+    return made
+
+
+def students(task: str) -> dict[str, str]:
+    """Rows of the distilled model, at half the steps that it was distilled from."""
+    half = f"full steps={PROBLEMS[task].window // 2}"
+    return {"SDTT, half the steps": half, "SDTT, half the steps + prophet": f"{half} {SEQUENTIAL}"}
+
+
+def stack(task: str, options: argparse.Namespace) -> dict[str, str]:
+    path = options.out / "stack.json"
+    if not path.exists():
+        return {}
+    return {"best stack": json.loads(path.read_text(encoding="utf8"))["best"][task]["recipe"]}
+
+
+def measured(task: str, options: argparse.Namespace) -> list[Row]:
+    """All rows of one task, in one process; the distilled model's are compared with its teacher's full decoding."""
+    wanted = recipes() | stack(task, options)
+    print(f"{task}: decoding what is missing of {options.limit} problems under {len(wanted)} recipes", flush=True)
+    texts = list(dict.fromkeys(wanted.values()))
+    what = evaluation("methods", task, ("all",), options, workers=1)
+    found = evaluate(replace(what, recipes=tuple(texts)))
+    named = [replace(one, recipe=name) for name, text in wanted.items() for one in found if one.recipe == text]
+    if (BUNDLED / STUDENT).exists() and options.own:
+        named += _student(task, options)
+    return list(compare(named, tuple(dict.fromkeys(one.recipe for one in named))))
+
+
+def _student(task: str, options: argparse.Namespace) -> list[Record]:
+    wanted = students(task)
+    what = evaluation("methods", task, (STUDENT,), options, workers=1)
+    found = evaluate(replace(what, recipes=tuple(wanted.values()), model=STUDENT))
+    return [replace(one, recipe=name) for name, text in wanted.items() for one in found if one.recipe == text]
+
+
+def cells(task: str, base: Row, row: Row) -> list[str]:
+    first = row is base
+    change = "" if first else f"{100 * row.difference:+.1f} ({points(row.difference_low, row.difference_high)})"
+    return [
+        task,
+        row.recipe,
+        percent(row.accuracy),
+        spread(row.accuracy_low, row.accuracy_high),
+        change,
+        f"{row.forwards:.1f}",
+        f"{base.forwards / row.forwards:.2f}x",
+        f"{base.computed / row.computed:.2f}x",
+        f"{row.tokens_per_forward:.2f}",
+        f"{row.wall_speedup:.2f}x",
+        "" if row.qps is None else f"{row.qps:.2f}",
+    ]
+
+
+def together(rows: list[Row]) -> list[str]:
+    """What Prophet adds to each method, against what it does alone: whether the two multiply."""
+    at = {row.recipe: row for row in rows}
+    alone = at["full"].computed / at["full + prophet"].computed
+    lines = []
+    for name, row in at.items():
+        with_it = at.get(f"{name} + prophet")
+        if with_it is None or name == "full":
+            continue
+        gain, lost = row.computed / with_it.computed, row.accuracy - with_it.accuracy
+        word = "multiplies" if gain >= 0.9 * alone else "adds less" if gain > 1.02 else "adds nothing"
+        cost = f", and loses {100 * lost:.1f} points more" if lost > LOST else ""
+        lines.append(f"- {name}: {gain:.2f}x on top of it, {alone:.2f}x alone: {word}{cost}.")
+    return lines
+
+
+def goal(found: dict[str, list[Row]]) -> list[str]:
+    lines = []
+    for task, rows in found.items():
+        even = [row for row in rows if row.difference >= -LOST]
+        best = max(even, key=lambda row: row.wall_speedup)
+        said = "reached" if best.wall_speedup >= PAPER else "not reached"
+        lines.append(
+            f"- {task}: the fastest within {100 * LOST:.1f} points is `{best.recipe}`: {best.wall_speedup:.2f}x by the "
+            f"clock, {rows[0].forwards / best.forwards:.2f}x fewer forwards, "
+            f"{rows[0].computed / best.computed:.2f}x fewer columns, {100 * best.difference:+.1f} points "
+            f"({points(best.difference_low, best.difference_high)}). "
+            f"The paper's {PAPER}x: {said}."
+        )
+    return lines
+
+
+def markdown(found: dict[str, list[Row]], far: list[list[str]], limit: int) -> list[str]:
+    headings = (
+        "task", "method", "accuracy, %", "95%", "delta (95%)", "forwards", "fewer forwards", "fewer columns",
+        "tokens a forward", "clock", "QPS",
+    )  # fmt: skip
+    stacks = [f"- {task}: `{row.recipe}`" for task, rows in found.items() for row in rows if row.recipe == "best stack"]
+    lines = [
+        "# Every way to spend less, alone and with Prophet",
+        "",
+        f"Bundled model, {limit} held-out problems a task (seed {SEED}), all decoded live. Accuracy with Wilson's",
+        "interval; delta to full decoding in points, paired, with a bootstrap interval. Columns: what all forward",
+        "passes computed, which is what a cache or a window saves. Clock: full's wall-clock time over the",
+        "method's, one thread, the methods taking turns in one run. QPS = step speedup x (accuracy / full's)^4.",
+        "Prophet is with the minimum gap and the paper's thresholds, on a clock of filled tokens where many masks are",
+        "filled a step, unless it says mean.",
+        "`python runs/stack.py && python runs/methods.py`",
+        *table(headings, [cells(task, rows[0], row) for task, rows in found.items() for row in rows]),
+        "## The goal",
+        *goal(found),
+        "",
+    ]
+    for task, rows in found.items():
+        lines += [f"## With Prophet on top: {task}", *together(rows), ""]
+    if not stacks:
+        lines += ["The best stack was not searched (`python runs/stack.py`).", ""]
+    return [
+        *lines,
+        "## A long canvas",
+        "The bundled model was not trained for long windows, so this is cost alone: a network with random weights, a",
+        "window of 512 in blocks of 32, a prompt of 64, 64 steps, one row; texts mean nothing.",
+        *table(("recipe", "forwards", "fewer columns", "clock"), far, words=1),
+    ]
+
+
+def main() -> None:
+    options = options_of(parser_of(__doc__, limit=500))
+    with ProcessPoolExecutor(max_workers=options.workers) as pool:
+        jobs = {task: pool.submit(measured, task, options) for task in options.tasks}
+        found = {task: job.result() for task, job in jobs.items()}
+    far = long_canvas()
+    numbers: dict[str, Any] = {"seed": SEED, "limit": options.limit, "recipes": recipes(), "long canvas": far}
+    numbers |= {task: [asdict(row) for row in rows] for task, rows in found.items()}
+    groups = {
+        task: [Spot(row.recipe, rows[0].computed / row.computed, row.accuracy, row.settled > 0) for row in rows]
+        for task, rows in found.items()
+    }
+    publish("methods", markdown(found, far, options.limit), numbers, options, frontier(groups, "columns", LOST))
+
+
+if __name__ == "__main__":
+    go(main)

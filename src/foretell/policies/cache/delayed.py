@@ -1,0 +1,28 @@
+"""dKV-Cache: a token's keys and values are frozen one step after it was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from foretell.errors import whole
+from foretell.policies.cache.refresh import due
+from foretell.policies.window.everything import Everything
+from foretell.protocols import Window
+from foretell.state import DecodeState, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """Computes the masks, and what the last step wrote; everything anew every `refresh` steps (0: only at first)."""
+
+    stores: ClassVar[bool] = True
+
+    refresh: int = 8
+    window: Window = Everything()
+
+    def __post_init__(self) -> None:
+        whole("delayed's refresh", self.refresh, 0)
+
+    def __call__(self, state: DecodeState) -> Plan:
+        return Plan(due(state, self.refresh), state.blank | ~state.current, self.window(state))

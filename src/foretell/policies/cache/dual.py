@@ -1,0 +1,33 @@
+"""Fast-dLLM's dual cache: everything but the current block is computed once a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from foretell.errors import whole
+from foretell.policies.cache.refresh import due
+from foretell.policies.window.everything import Everything
+from foretell.protocols import Window
+from foretell.state import DecodeState, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Dual:
+    """Entering a block costs a full pass, which fills masks too; in between, only the block is computed.
+
+    What a stopping rule watches is computed along with it, so that its gap is never stale.
+    `refresh` adds a full pass every so many steps (1: always, which is exact); 0 adds none.
+    """
+
+    stores: ClassVar[bool] = True
+
+    refresh: int = 0
+    window: Window = Everything()
+
+    def __post_init__(self) -> None:
+        whole("dual's refresh", self.refresh, 0)
+
+    def __call__(self, state: DecodeState) -> Plan:
+        entered = state.cached_block != state.block
+        return Plan(entered | due(state, self.refresh), state.in_block, self.window(state))

@@ -1,0 +1,33 @@
+"""Fast-dLLM's prefix cache: what stands before the current block is computed once a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from foretell.errors import whole
+from foretell.policies.cache.refresh import due
+from foretell.policies.window.everything import Everything
+from foretell.protocols import Window
+from foretell.state import DecodeState, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Entering a block costs a full pass, which fills masks too; in between, the block and all behind it are computed.
+
+    `refresh` adds a full pass every so many steps (1: always, which is exact); 0 adds none.
+    """
+
+    stores: ClassVar[bool] = True
+
+    refresh: int = 0
+    window: Window = Everything()
+
+    def __post_init__(self) -> None:
+        whole("prefix's refresh", self.refresh, 0)
+
+    def __call__(self, state: DecodeState) -> Plan:
+        entered = state.cached_block != state.block
+        onwards = state.positions >= (state.block * state.block_length)[:, None]
+        return Plan(entered | due(state, self.refresh), onwards, self.window(state))

@@ -1,0 +1,13 @@
+"""When a row's cache is due to be filled anew."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from foretell.state import DecodeState
+
+
+def due(state: DecodeState, every: int) -> Tensor:
+    """Rows of which nothing is held yet, or whose last full pass is `every` steps old (0: however old). [B]"""
+    empty = state.cached_block < 0
+    return empty | (state.step - state.cached_step >= every) if every else empty

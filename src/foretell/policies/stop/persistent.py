@@ -1,0 +1,38 @@
+"""Commit once the answer that would be read out of the draft has stood for a few steps (answer persistence)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretell.errors import whole
+from foretell.protocols import Beliefs, Verdict
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Persistent:
+    """`steps` comparisons in a row found the answer unchanged.
+
+    The answer is the region's draft up to and including its first end of text; what stands behind may go on changing.
+    Without an end it is the whole region, which is what `stable` watches in any case.
+    """
+
+    steps: int = 8
+
+    def __post_init__(self) -> None:
+        whole("persistent's steps", self.steps, 1)
+
+    def reads(self, state: DecodeState) -> Tensor:
+        return state.answer
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+        ends = state.answer & torch.isin(beliefs.tokens, beliefs.tokens.new_tensor(state.end_ids))
+        behind = (ends.cumsum(dim=1) - ends.long()) > 0
+        read = state.answer & ~behind
+        stood = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
+        least = stood.masked_fill(~read, torch.iinfo(stood.dtype).max).amin(dim=1)
+        least = torch.where(state.answer.any(dim=1), least, 0)
+        return Verdict(least >= self.steps, least.float(), torch.full_like(least, self.steps).float(), "unchanged")

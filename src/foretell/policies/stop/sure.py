@@ -1,0 +1,42 @@
+"""Commit once the answer's mean entropy is low enough (answer entropy, as in No Compute Left Behind)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from foretell.errors import one_of, within
+from foretell.protocols import Beliefs, Verdict
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Sure:
+    """Mean entropy of the answer region < `entropy`, in nats. An empty region never settles; nor does `entropy=0`.
+
+    `over`: all positions of the region or the still masked ones; once none of those is left, nothing can change the
+    answer any more and it is settled.
+    What it shows is a certainty, exp(-mean entropy): it rises to the bar as a gap does, and 1 is no doubt at all.
+    """
+
+    entropy: float = 0.1
+    over: Literal["all", "masked"] = "all"
+
+    def __post_init__(self) -> None:
+        within("sure's entropy", self.entropy, 0.0)
+        one_of("sure's over", self.over, ("all", "masked"))
+
+    def reads(self, state: DecodeState) -> Tensor:
+        return state.answer & state.masked if self.over == "masked" else state.answer
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+        read = self.reads(state)
+        mean = torch.where(read, beliefs.entropy, 0).sum(dim=1) / read.sum(dim=1).clamp(min=1)
+        mean = mean.clamp(min=0)  # a sum of rounded terms may end below
+        mean = torch.where(state.answer.any(dim=1), mean, torch.inf)
+        bar = torch.full_like(mean, math.exp(-self.entropy))
+        return Verdict(mean < self.entropy, (-mean).exp(), bar, "certainty")

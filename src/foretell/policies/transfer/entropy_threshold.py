@@ -1,0 +1,27 @@
+"""Every mask whose entropy is low enough, and the best one in any case (MED)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from foretell.errors import within
+from foretell.policies.transfer.ranks import hopeful, keeping_pace
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyThreshold:
+    """Entropy < `entropy`, in nats; where none is, the best by score goes alone."""
+
+    parallel: ClassVar[bool] = True
+    entropy: float = 0.2
+
+    def __post_init__(self) -> None:
+        within("entropy_threshold's entropy", self.entropy, 0.0)
+
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        return keeping_pace(hopeful(scores, state) & (beliefs.entropy < self.entropy), scores, state)

@@ -1,0 +1,35 @@
+"""As many masks as their doubt allows: the more go at once, the surer each has to be (Fast-dLLM)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from foretell.errors import within
+from foretell.policies.transfer.ranks import first, hopeful, keeping_pace, ordered
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The largest n with (n + 1)(1 - c_n) < `factor`, for confidences c from the highest down; one at the least.
+
+    The last mask of a block obeys the rule like any other; the released code fills it even where it fails.
+    """
+
+    parallel: ClassVar[bool] = True
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        within("factor's factor", self.factor, 0.0)
+
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        among = hopeful(scores, state)
+        order = ordered(beliefs.confidence, scores, among)
+        doubt = 1 - beliefs.confidence.gather(1, order)
+        n = state.positions + 1
+        holds = ((n + 1) * doubt < self.factor) & among.gather(1, order)
+        return keeping_pace(first(order, holds), scores, state)

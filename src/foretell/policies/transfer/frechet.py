@@ -1,0 +1,37 @@
+"""As many masks as stay likely together, by Fréchet's bound on their joint probability (Fast-dLLM++)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from foretell.errors import within
+from foretell.policies.transfer.ranks import first, hopeful, keeping_pace, ordered
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Frechet:
+    """The largest n with max(0, c_1 + ... + c_n - (n - 1)) - (1 - c_n) > `margin`, for falling confidences c.
+
+    The first term bounds from below the probability that all n are right, whatever they have to do with each other;
+    the second is the most that any other token can have at the n-th.
+    """
+
+    parallel: ClassVar[bool] = True
+    margin: float = 0.25
+
+    def __post_init__(self) -> None:
+        within("frechet's margin", self.margin, 0.0, 1.0)
+
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        among = hopeful(scores, state)
+        order = ordered(beliefs.confidence, scores, among)
+        taking = among.gather(1, order)
+        doubt = torch.where(taking, 1 - beliefs.confidence.gather(1, order), 0)
+        together = (1 - doubt.cumsum(dim=1)).clamp(min=0)  # the sum of c less (n - 1), without its cancellation
+        return keeping_pace(first(order, (together - doubt > self.margin) & taking), scores, state)

@@ -1,0 +1,37 @@
+"""Every mask that the model is sure enough of, and the best one in any case (Fast-dLLM)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from foretell.errors import within
+from foretell.policies.transfer.ranks import hopeful, keeping_pace
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Confidence >= `value`; where nothing is, the best by score goes alone.
+
+    `relax` lowers the bar as the block fills, to value (1 - relax (1 - share of the block that is masked))
+    (Streaming-dLLM, with 0.3); pinned positions are no part of that share.
+    """
+
+    parallel: ClassVar[bool] = True
+    value: float = 0.9
+    relax: float = 0.0
+
+    def __post_init__(self) -> None:
+        within("threshold's value", self.value, 0.0, 1.0)
+        within("threshold's relax", self.relax, 0.0, 1.0)
+
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        confidence = beliefs.confidence
+        block = (state.in_block & ~state.pinned).sum(dim=1).clamp(min=1)
+        masked = state.eligible.sum(dim=1).to(confidence.dtype) / block
+        bar = self.value * (1 - self.relax * (1 - masked))
+        return keeping_pace(hopeful(scores, state) & (confidence >= bar[:, None]), scores, state)

@@ -1,0 +1,20 @@
+"""An early commit stands as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from foretell.protocols import Beliefs
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    passes: ClassVar[int] = 0
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+        return torch.zeros_like(state.hasty)

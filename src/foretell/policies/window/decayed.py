@@ -1,0 +1,35 @@
+"""Suffix pruning as in DPad: masks behind the current block are kept at random, fewer the farther away they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretell.errors import whole, within
+from foretell.noise import lasting
+from foretell.policies.window.suffix import behind_block
+from foretell.state import DecodeState
+
+_STREAM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Decayed:
+    """At distance d a position is kept with probability exp(-(steepness d / reach)^2 / 2), and none beyond `reach`.
+
+    The draw belongs to the row's seed and the position alone: what was dropped comes back only by being nearer.
+    """
+
+    reach: int = 256
+    steepness: float = 3.0
+
+    def __post_init__(self) -> None:
+        whole("decayed's reach", self.reach, 1)
+        within("decayed's steepness", self.steepness, 0.0)
+
+    def __call__(self, state: DecodeState) -> Tensor:
+        distance = behind_block(state)
+        odds = torch.exp(-0.5 * (self.steepness * distance.clamp(min=0) / self.reach) ** 2)
+        return (distance <= 0) | ((lasting(state, _STREAM) < odds) & (distance <= self.reach))

@@ -1,0 +1,24 @@
+"""Suffix pruning as in Streaming-dLLM: of the masks behind the current block only the nearest, and the last one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from foretell.errors import whole
+from foretell.policies.window.suffix import behind_block
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """`suffix` positions behind the block, and the window's last, which says how long the text may become."""
+
+    suffix: int = 32
+
+    def __post_init__(self) -> None:
+        whole("near's suffix", self.suffix, 0)
+
+    def __call__(self, state: DecodeState) -> Tensor:
+        return (behind_block(state) <= self.suffix) | (state.positions == state.length - 1)
