@@ -31,7 +31,8 @@ def test_held_out_problems_each_once(name: str) -> None:
 def test_the_worked_answer_is_right_and_others_are_not(name: str) -> None:
     benchmark = BUNDLED[name]
     for example in benchmark.examples(None, 20, seed=1):
-        said = benchmark.extract(replace(BLANK, text=example.data["problem"].response))
+        problem = example.data["problem"]
+        said = benchmark.extract(replace(BLANK, text=problem.response, answer=problem.answer))
         assert said == example.gold
         assert benchmark.grade(example, said)
         assert not benchmark.grade(example, benchmark.extract(BLANK))
@@ -42,6 +43,10 @@ def test_layouts_with_and_without_the_suffix() -> None:
     assert BUNDLED["word"].options["suffix"] == "The answer is"
     assert set(BUNDLED["word-free"].options) == {"max_new_tokens", "block_length"}
     assert BUNDLED["sudoku"].options["answer_start"] == 0
+    longer = BUNDLED["word_96"].options
+    assert (longer["max_new_tokens"], longer["answer_start"], longer["answer_length"]) == (96, 62, 2)
+    junk = replace(BLANK, text="1 + 2 = 3 . The answer is 03 8 8", answer=" 3")
+    assert BUNDLED["word_96"].extract(junk) == "3"
     assert "sudoku-free" not in BUNDLED
 
 

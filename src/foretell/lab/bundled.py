@@ -27,18 +27,25 @@ SAID = re.compile(r"The answer is (\S+)\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """Implements `Benchmark`."""
+    """Implements `Benchmark`. `behind` leaves positions free behind the answer, as the paper's layout does.
+
+    The suffix stays where the model was trained to meet it.
+    """
 
     task: Task
+    behind: int = 0
 
     @property
     def name(self) -> str:
-        return self.task.name
+        return f"{self.task.name}_{self.task.window + self.behind}" if self.behind else self.task.name
 
     @property
     def options(self) -> Mapping[str, Any]:
         task = self.task
         window: dict[str, Any] = {"max_new_tokens": task.window, "block_length": task.block}
+        if self.behind:
+            window["max_new_tokens"] += self.behind
+            window["answer_start"] = task.window - task.answer_length
         if task.suffix:
             return window | {"suffix": task.suffix, "answer_length": task.answer_length}
         return window | {"answer_start": 0, "answer_length": task.answer_length}
@@ -60,7 +67,12 @@ class Bundled:
         return Example(f"{self.task.name}-{key}", problem.prompt, gold, {"problem": problem})
 
     def extract(self, completion: Completion) -> str | None:
-        """What stands behind the last "The answer is"; the whole text where the whole text is the answer."""
+        """What stands behind the last "The answer is"; the whole text where the whole text is the answer.
+
+        What follows the answer's place is no part of it.
+        """
+        if self.behind:
+            return (completion.answer or "").strip() or None
         text = completion.text.strip()
         if not self.task.suffix:
             return text or None
@@ -90,4 +102,7 @@ def distinct(task: Task, rng: Generator) -> Iterator[Problem]:
 
 
 _ALL: tuple[Benchmark, ...] = tuple(Bundled(task) for task in TASKS.values())
-BUNDLED: dict[str, Benchmark] = {one.name: one for one in (*_ALL, *(Free(one) for one in _ALL if announced(one)))}
+_LONGER = Bundled(TASKS["word"], behind=32)
+BUNDLED: dict[str, Benchmark] = {
+    one.name: one for one in (*_ALL, *(Free(one) for one in _ALL if announced(one)), _LONGER)
+}

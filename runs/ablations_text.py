@@ -1,0 +1,154 @@
+"""The words of the ablations' page: its tables, and what they say beside the paper's."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from foretell.lab.report import Row
+from shared import SEED, benchmark, command, percent, points, problems, prose, spread, subject, table
+
+REDUCTIONS = ("mean", "min")
+NAMES = ("baseline", *(f"Prophet, {reduction}" for reduction in REDUCTIONS))
+SCHEDULES = ("staged", "linear", "cosine", "exponential")
+PAPER = {  # LLaDA-8B on GSM8K: baseline, Prophet
+    "window 256: 16, 32, 64, 128 steps, full": ("7.7, 22.5, 58.8, 76.2, 77.1", "77.9 at about 160 steps"),
+    "window 128: 16, 32, 64, 128 steps": ("21.8, 50.3, 67.9, 71.3", "72.7 at about 74 steps"),
+    "random remasking": ("63.8", "66.6"), "low-confidence remasking": ("71.3", "72.7"),
+    "top-k margin remasking": ("72.4", "73.1"), "block 8": ("67.1", "72.8"), "block 16": ("68.7", "73.3"),
+    "block 32": ("71.3", "72.7"), "block 64": ("59.9", "69.8"), "block 128": ("33.1", "52.2"),
+    "staged schedule": ("", "77.9 at 160 steps"), "linear schedule": ("", "77.4 at 154 steps"),
+}  # fmt: skip
+NAMED = {
+    "remasking random": "random remasking", "remasking low-confidence": "low-confidence remasking",
+    "remasking margin": "top-k margin remasking",
+}  # fmt: skip
+WINDOWS = {
+    "word": "The longer window has positions behind the answer, which the model never met in training.",
+    "gsm8k": "The suffix stands at the same share of both windows.",
+}
+Groups = dict[str, list[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is varied on a task."""
+
+    task: str
+    windows: Mapping[int, str]  # tasks by the length of their window, this one first
+    varied: str  # the task whose remasking and block length are varied
+    own_block: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    plan: Plan
+    static: Groups
+    full: Groups
+    orders: Groups
+    blocks: Groups
+    taus: Groups
+
+
+def cells(group: str, name: str, row: Row) -> list[str]:
+    change = f"{100 * row.difference:+.1f} ({points(row.difference_low, row.difference_high)})"
+    live = name == "baseline" or name.startswith("static")
+    compared = ["", ""] if live else [change, percent(row.agreement)]
+    interval = spread(row.accuracy_low, row.accuracy_high)
+    return [group, name, "live" if live else "replayed", percent(row.accuracy), interval, f"{row.steps:.1f}", *compared]
+
+
+HEADINGS = ("what varies", "decoder", "how", "accuracy, %", "95%", "steps", "delta", "agrees, %")
+
+
+def lines_of(groups: Groups, names: tuple[str, ...]) -> list[str]:
+    rows = [cells(key, *one) for key, rows in groups.items() for one in zip(names, rows, strict=True)]
+    return table(HEADINGS, rows, words=3)
+
+
+def markdown(found: Found, options: argparse.Namespace) -> list[str]:
+    budgets = [cells(key, f"static {row.budget:.0f}", row) for key, rows in found.static.items() for row in rows]
+    whole = [cells(key, *one) for key, rows in found.full.items() for one in zip(NAMES, rows, strict=True)]
+    paper = [[name, *values] for name, values in PAPER.items()]
+    tau, first = benchmark(found.plan.task, options).thresholds, next(iter(found.plan.windows))
+    varied = benchmark(found.plan.varied, options).options["max_new_tokens"]
+    return [
+        f"# Ablations, {subject(options)}",
+        "",
+        prose(
+            f"{problems(options).replace(' a task', '')} of {found.plan.task} (seed {SEED}) for each row, the same",
+            "ones everywhere. Live rows were decoded; replayed rows are Prophet (thresholds",
+            f"{tau.high:g}, {tau.mid:g}, {tau.low:g}) asked about the traces of the baseline of their group. Accuracy",
+            "with Wilson's 95% interval; delta to that baseline in points, paired, with a bootstrap interval (0 to 0",
+            f"where no pair differs). {command('ablations', options)}",
+        ),
+        "", "## Static budgets", WINDOWS[found.plan.task], *table(HEADINGS, budgets + whole, words=3),
+        "## Remasking strategies", f"Window {varied}, block {found.plan.own_block}.", *lines_of(found.orders, NAMES),
+        "## Block lengths", f"Window {varied}, low-confidence remasking.", *lines_of(found.blocks, NAMES),
+        "## Schedules",
+        f"All replayed on the same traces (window {first}, low-confidence remasking, block {found.plan.own_block}).",
+        "Staged: the paper's plateaus. Linear: the paper's ablation, 8.0 to 3.5. Cosine, exponential: smooth, 7.5 to 2.5.",
+        *lines_of(found.taus, SCHEDULES),
+        "## The paper's LLaDA-8B on GSM8K",
+        *table(("what", "baseline, %", "Prophet, %"), paper, words=1),
+        *verdict(found),
+    ]  # fmt: skip
+
+
+def verdict(found: Found) -> list[str]:
+    lines = ["## Beside the paper", "Agrees or differs where 95% intervals tell; otherwise not decided at this n.", ""]
+    for key, rows in found.static.items():
+        whole, shortest = found.full[key][0], rows[0]
+        state = _state(shortest.accuracy_high < whole.accuracy_low, shortest.accuracy_low > whole.accuracy_high)
+        lines.append(
+            f"- {key}: the paper's accuracy falls with a static budget; here full {percent(whole.accuracy)}, "
+            f"{shortest.budget:.0f} steps {percent(shortest.accuracy)}: {state}."
+        )
+        lines += [_beside(key, row, rows) for row in found.full[key][1:]]
+    for kind, groups in (("remasking", found.orders), ("block", found.blocks)):
+        lines += [_against(f"{kind} {key}", rows[0], row) for key, rows in groups.items() for row in rows[1:]]
+    ranked = sorted(found.blocks, key=lambda key: -found.blocks[key][0].accuracy)
+    best = [f"{key} ({percent(found.blocks[key][0].accuracy)})" for key in ranked]
+    lines.append(
+        f"- The baseline's block lengths from best to worst: {', '.join(best)}; the paper's: 32, 16, 8, 64, 128."
+    )
+    for reduction, (staged, *others) in found.taus.items():
+        told = [f"{percent(row.accuracy)} in {row.steps:.1f} steps ({row.recipe})" for row in (staged, *others)]
+        lines.append(
+            f"- Schedules by the {reduction}: {'; '.join(told)}. The paper's: staged 77.9 at 160, linear 77.4 at 154."
+        )
+    return lines
+
+
+def _beside(key: str, row: Row, static: list[Row]) -> str:
+    """Prophet's point beside the largest static budget that takes no more steps."""
+    fitting = [one for one in static if one.steps <= row.steps]
+    start = f"- {key}, {row.recipe}: {percent(row.accuracy)} in {row.steps:.1f} steps;"
+    if not fitting:
+        return f"{start} no static budget here is that small."
+    other = max(fitting, key=lambda one: one.steps)
+    state = _state(row.accuracy_low > other.accuracy_high, row.accuracy_high < other.accuracy_low)
+    return (
+        f"{start} the static budget of {other.budget:.0f} steps has {percent(other.accuracy)}. In the paper Prophet's "
+        f"point lies above the static ones: {state}."
+    )
+
+
+def _against(group: str, base: Row, row: Row) -> str:
+    """In the paper Prophet is above its baseline in every one of these that it has."""
+    named = NAMED.get(group, group)
+    state = _state(row.difference_low > 0, row.difference_high < 0)
+    if named in PAPER:
+        paper = "the paper's Prophet gains on its baseline ({} -> {})".format(*PAPER[named])
+    else:
+        paper, state = "not in the paper", {"agrees": "a gain", "differs": "a loss"}.get(state, state)
+    return (
+        f"- {group}, {row.recipe}: {paper}; here {percent(base.accuracy)} -> "
+        f"{percent(row.accuracy)} in {row.steps:.1f} of {base.steps:.1f} steps: {state}."
+    )
+
+
+def _state(yes: bool, no: bool) -> str:
+    return "agrees" if yes else "differs" if no else "not decided at this n"
