@@ -89,7 +89,7 @@ def markdown(found: Found, options: argparse.Namespace) -> list[str]:
         "## Block lengths", f"Window {varied}, low-confidence remasking.", *lines_of(found.blocks, NAMES),
         "## Schedules",
         f"All replayed on the same traces (window {first}, low-confidence remasking, block {found.plan.own_block}).",
-        "Staged: the paper's plateaus. Linear: the paper's ablation, 8.0 to 3.5. Cosine, exponential: smooth, 7.5 to 2.5.",
+        "Staged: the paper's plateaus. Linear: the paper's, 8.0 to 3.5. Cosine, exponential: smooth, 7.5 to 2.5.",
         *lines_of(found.taus, SCHEDULES),
         "## The paper's LLaDA-8B on GSM8K",
         *table(("what", "baseline, %", "Prophet, %"), paper, words=1),
