@@ -23,7 +23,7 @@ FREE = ("word-free", "choice-free")  # the same problems without a pinned suffix
 
 
 def options_of(doc: str | None, **defaults: Any) -> argparse.Namespace:
-    """The command line that every script of the study has."""
+    """The command line that every script of the study has; `defaults` may add options of its own."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--limit", type=int, default=defaults.get("limit", 1000), help="problems a task")
@@ -31,6 +31,8 @@ def options_of(doc: str | None, **defaults: Any) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=ROOT / "work" / "study", help="where decodings are kept")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results")
+    for name in defaults.keys() - {"limit"}:
+        parser.add_argument(f"--{name}", default=defaults[name], help=f"default: {defaults[name]}")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
