@@ -16,7 +16,6 @@ from dataclasses import asdict
 from typing import Any
 
 from foretell.engine.engine import folder_of
-from foretell.lab.bundled import BUNDLED
 from foretell.lab.manifest import model_hash
 from foretell.lab.report import Row, compare
 from foretell.lab.results import Record
@@ -24,6 +23,7 @@ from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from shared import (
     SIDE,
+    benchmark,
     decoded,
     go,
     options_of,
@@ -53,7 +53,7 @@ PAPER = {  # LLaDA-8B on GSM8K, window 256: accuracy, steps, speedup
 
 def measured(task: str, options: argparse.Namespace) -> tuple[list[Row], Row]:
     """All rows against the full teacher, and the student against the teacher with the same budget."""
-    half = f"full steps={BUNDLED[task].task.window // 2}"
+    half = f"full steps={benchmark(task, options).options['max_new_tokens'] // 2}"
     teacher, student = studied(task, options), studied(task, _student(options), half)
     control = renamed(decoded(task, half, options), CONTROL)
     records = [*renamed(teacher.records, FULL), *control, *renamed(student.records, STUDENT)]
@@ -108,10 +108,11 @@ def markdown(found: dict[str, tuple[list[Row], Row]], options: argparse.Namespac
         "",
         prose(
             f"{problems(options)}. Teacher: `{options.model}`; student: `{options.student}`, distilled by one round of",
-            "SDTT (`runs/distil_tiny.toml`), always with half the teacher's budget. Rows without Prophet are decoded live,",
+            "SDTT (`runs/distil_tiny.toml`), always with half the teacher's budget. Rows without Prophet are live,",
             "those with it are replayed on their traces. Accuracy with Wilson's 95% interval; delta to the full",
             "teacher in points, paired, with a bootstrap interval (0 to 0 if no pair differs). Speedup: full's mean",
-            "steps over these. Agrees: answers equal to full decoding's. Thresholds 7.5, 5.0, 2.5. `python runs/sdtt.py`",
+            "steps over these. Agrees: answers equal to full decoding's. Thresholds 7.5, 5.0, 2.5.",
+            "`python runs/sdtt.py`",
         ),
         *table(headings, rows),
         "## What distilling bought",

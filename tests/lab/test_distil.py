@@ -28,7 +28,7 @@ from foretell.lab.recipe import DistilRecipe, Round
 from foretell.lab.tasks import TASKS
 from foretell.models.llada import save_llada
 from foretell.models.transformer import Transformer, TransformerConfig
-from foretell.protocols import Inputs
+from foretell.protocols import Inputs, Readout
 from foretell.state import KVStore
 from tests.conftest import TINY
 from tests.lab.conftest import spelled
@@ -90,7 +90,7 @@ class Counting:
     shown: list[Tensor] = field(default_factory=list)
     mask_id: int = MASK
 
-    def __call__(self, inputs: Inputs) -> Callable[[Tensor, Tensor], Tensor]:
+    def __call__(self, inputs: Inputs) -> Readout:
         self.shown.append(inputs.canvas.clone())
         left = (inputs.canvas == MASK).sum(1)  # [b]
 
