@@ -37,7 +37,7 @@ from shared import (
     studied,
     subject,
     table,
-)  # fmt: skip
+)
 
 PARTS = (16, 8, 4, 2)
 ORDERS = {"random": "random", "low-confidence": "full", "margin": "margin", "entropy": "full score=entropy"}

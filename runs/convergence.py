@@ -34,7 +34,7 @@ from shared import (
     studied,
     subject,
     table,
-)  # fmt: skip
+)
 
 MARKS = (25, 50, 70)
 ORDERS = {"full": "low-confidence", "random": "random"}
@@ -45,10 +45,11 @@ PAPER = {
     ("mmlu", False, "full"): (15.1, 21.4), ("mmlu", True, "full"): (99.7, 99.9),
     ("mmlu", False, "random"): (95.3, 99.2), ("mmlu", True, "random"): (98.8, 99.6),
 }  # fmt: skip
+CHANGES = prose(
+    "A change counts where the two 95% intervals do not overlap; where they do, it counts as absent if the intervals",
+    "leave no room for half of the paper's.",
+)
 EVEN = 1.0  # points between which the paper's shares count as the same
-SURE = {
-    "agrees": "agrees", "differs": "differs", "even": "no clear change in either", "open": "not decided at this n"
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +93,31 @@ def cells(one: Found) -> list[str]:
     return [one.title, f"{one.right} of {one.of}", *shares, interval, *map(str, one.paper or ("-", "-"))]
 
 
+def changed(rise: float, before: tuple[float, float], after: tuple[float, float]) -> str:
+    """How a change between two intervals of shares stands to a rise (or fall) of the paper's, in points."""
+    up, down = after[0] > before[1], after[1] < before[0]
+    if abs(rise) < EVEN:
+        return "differs" if up or down else "no clear change in either"
+    if up or down:
+        return "agrees in direction" if up is (rise > 0) else "differs"
+    most = 100 * (after[1] - before[0] if rise > 0 else before[1] - after[0])
+    return "differs, not half of it here" if most < abs(rise) / 2 else "not decided at this n"
+
+
 def compared(low: Found, high: Found, change: str) -> list[str]:
     """Whether going from `low` to `high` moves the share by 50% of the steps as it does in the paper, if it has it."""
     if low.paper is None or high.paper is None:
         return []
-    rise = high.paper[1] - low.paper[1]
-    before, after = low.interval(50), high.interval(50)
-    state = "even" if abs(rise) < EVEN and low.first and high.first else "open"
-    if after[0] > before[1] or after[1] < before[0]:
-        state = "agrees" if (after[0] > before[1]) is (rise > 0) and abs(rise) >= EVEN else "differs"
+    state = changed(high.paper[1] - low.paper[1], low.interval(50), high.interval(50))
     shown = [percent(share_by(one.first, 50)) for one in (low, high)]
     named = PAPER_NAMES[counterpart(low.task) or ""]
     theirs = f"the paper reports {low.paper[1]} -> {high.paper[1]} ({named}) by 50% of the steps"
-    return [f"- {change}: {theirs}, here {shown[0]} -> {shown[1]}: {SURE[state]}."]
+    return [f"- {change}: {theirs}, here {shown[0]} -> {shown[1]}: {state}."]
 
 
 def verdict(found: list[Found]) -> list[str]:
     at = {(one.task, one.suffix, one.order): one for one in found}
-    lines = ["## Beside the paper", "A change counts only where the two 95% intervals do not overlap.", ""]
+    lines = ["## Beside the paper", CHANGES, ""]
     for task in dict.fromkeys(one.task for one in found):
         for order, name in ORDERS.items():
             lines += compared(at[task, False, order], at[task, True, order], f"{task}, {name}, suffix added")
@@ -160,7 +168,7 @@ def main() -> None:
     numbers["shares"] = {
         one.title: {kind: [share_by(values, mark) for mark in MARKS] for kind, values in _kinds(one)} for one in found
     }
-    figure = histograms(panels, 4, "% of the budget", MARKS)
+    figure = histograms(panels, 4, "% of the budget (numbers: the share up to a line)", MARKS)
     publish("convergence", markdown(found, options), numbers, options, figure)
 
 

@@ -35,7 +35,7 @@ from shared import (
     studied,
     subject,
     table,
-)  # fmt: skip
+)
 
 REDUCTIONS = ("mean", "min")
 POINTS = (0.0, 0.25, 0.5, 0.75)  # of the budget, where the table looks
@@ -108,9 +108,12 @@ def reliability_rows(found: dict[str, Panel]) -> list[list[str]]:
 def verdict(found: dict[str, Panel]) -> list[str]:
     lines = [
         "## What this says",
-        "No number of the paper stands beside these; what its rule needs is that a gap above the threshold means that",
-        "full decoding would answer the same, which the exits show. Whether the gap also tells right answers from",
-        "wrong ones is tested at the middle of the budget (Mann-Whitney, two-sided, at 5%).",
+        prose(
+            "No number of the paper stands beside these. What its rule needs is that a gap above the threshold means",
+            "that full decoding would answer the same; the exits say how often that holds here. Whether the gap also",
+            "tells right answers from wrong ones is tested at the middle of the budget (Mann-Whitney, two-sided,",
+            "at 5%).",
+        ),
         "",
     ]
     for task, one in found.items():
@@ -130,7 +133,7 @@ def told_apart(one: Panel, reduction: str) -> str:
     p = float(stats.mannwhitneyu(right, wrong).pvalue)
     larger = median(right) > median(wrong)
     state = (
-        "not decided at this n" if p >= 0.05 else "larger for right answers" if larger else "not larger for right ones"
+        "not decided at this n" if p >= 0.05 else "larger for right answers" if larger else "smaller for right answers"
     )
     return f"median gap {median(right):.1f} for right and {median(wrong):.1f} for wrong answers (p = {p:.2g}): {state}"
 

@@ -30,7 +30,7 @@ from shared import (
     studied,
     subject,
     table,
-)  # fmt: skip
+)
 
 LATE = 80  # percent of the steps behind which a change is late
 
@@ -73,8 +73,13 @@ def rows(one: Found) -> list[list[str]]:
 def verdict(found: list[Found]) -> list[str]:
     lines = [
         "## Beside the paper",
-        "The paper reports that wrong answers of LLaDA-8B change late: their last changes pile up in the last 20% of",
-        "the steps. Here that counts as found where the interval for wrong answers lies above that for right ones.",
+        prose(
+            "The paper reports that wrong answers of LLaDA-8B change late: their last changes pile up in the",
+            "last 20% of",
+            "the steps. Here that counts as found where the interval for wrong answers lies above 20%, which",
+            "even spread",
+            "would give, and above the interval for right ones; as differing where it lies below either.",
+        ),
         "",
     ]
     for one in found:
@@ -84,7 +89,9 @@ def verdict(found: list[Found]) -> list[str]:
             )
             continue
         right, wrong = one.late("right"), one.late("wrong")
-        state = "agrees" if wrong[0] > right[1] else "differs" if wrong[1] < right[0] else "not decided at this n"
+        late = wrong[0] > max(right[1], 1 - LATE / 100)
+        differs = wrong[1] < max(right[0], 1 - LATE / 100)
+        state = "agrees" if late else "differs" if differs else "not decided at this n"
         shares = [percent(share_after(values, LATE)) for values in (one.wrong, one.right)]
         lines.append(
             f"- {one.task}: in the last 20% of the steps {shares[0]}% of the wrong answers and {shares[1]}% of the "
@@ -124,7 +131,7 @@ def main() -> None:
         for one in found
     ]
     numbers: dict[str, Any] = {"limit": options.limit, "tasks": [asdict(one) for one in found]}
-    figure = histograms(panels, 4, "last change, % of the steps", (LATE,))
+    figure = histograms(panels, 4, "last change, % of the steps (numbers: the share up to the line)", (LATE,))
     publish("last_change", markdown(found, options), numbers, options, figure)
 
 

@@ -45,7 +45,7 @@ from shared import (
     studied,
     subject,
     table,
-)  # fmt: skip
+)
 
 # Full, Prophet, step speedup.
 PAPER = {

@@ -71,6 +71,8 @@ def test_histograms_draw_one_panel_each_also_of_nothing() -> None:
     figure = histograms.histograms(panels, 2, "% of the steps", (25, 50))
     shown = [axes.get_title() for axes in figure.axes if axes.get_visible()]
     assert shown == ["some", "none", "one group"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["50%", "0%", "100%", "0%"]
+    assert not figure.axes[1].texts
     assert drawn(figure)
 
 

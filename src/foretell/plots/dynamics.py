@@ -49,7 +49,7 @@ def gap(axes: Axes, trace: Trace, rule: Prophet) -> None:
     assert value is not None
     assert bar is not None
     shown = torch.where(value.isfinite(), value, torch.nan)
-    axes.plot(shown, color="#222222", linewidth=1.4, label="gap of the answer")
+    axes.plot(shown, color="#222222", linewidth=1.4, label=f"{rule.reduce} gap of the answer")
     axes.plot(bar, color="#888888", linewidth=1.2, linestyle="--", drawstyle="steps-post", label="threshold")
     fires = trace.replay(rule)
     if fires is not None:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 WIDTH = 5  # percent of the steps in one bar
-FILL, OUTLINE, MARK = "#9dbfe0", "#c0392b", "#888888"
+FILL, TEXT, OUTLINE, MARK = "#9dbfe0", "#3b78b5", "#c0392b", "#888888"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,17 @@ def heights(values: Sequence[float], width: int = WIDTH) -> list[float]:
 
 
 def histograms(panels: Sequence[Panel], columns: int, xlabel: str, marks: Sequence[float] = ()) -> Figure:
-    """One panel each, on common axes: the first group filled, the second as an outline, `marks` as dotted lines."""
+    """One panel each, on common axes: the first group filled, the second as an outline.
+
+    `marks` are dotted lines, each with the shares of both groups up to it.
+    """
     rows = -(-len(panels) // columns)
     figure: Figure = plt.figure(figsize=(2.9 * columns, 2.3 * rows + 0.5), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     top = max((height for panel in panels for values in panel.groups.values() for height in heights(values)), default=0)
     for axes, panel in zip(grid.flat, panels, strict=False):
         _draw(axes, panel, marks)
-        axes.set_ylim(0, 1.04 * max(top, 1))
+        axes.set_ylim(0, 1.2 * max(top, 1))  # room for the shares
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes in grid[-1]:
@@ -73,6 +76,12 @@ def _draw(axes: Axes, panel: Panel, marks: Sequence[float]) -> None:
         axes.stairs(heights(values), edges, color=OUTLINE, linewidth=1.3, label=name)
     for mark in marks:
         axes.axvline(mark, color=MARK, linewidth=0.8, linestyle=":")
+        for line, (values, colour) in enumerate(zip(panel.groups.values(), (TEXT, OUTLINE), strict=False)):
+            share = share_by(values, mark)
+            if share is not None:
+                place = (mark - 1, 0.99 - 0.075 * line)
+                told = {"fontsize": 6.5, "color": colour, "ha": "right", "va": "top"}
+                axes.text(*place, f"{100 * share:.0f}%", transform=axes.get_xaxis_transform(), **told)
     axes.set_title(panel.title, fontsize=8.5)
     axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
     axes.tick_params(labelsize=7)
