@@ -1,4 +1,4 @@
-"""Distilling: what the student is told, that it learns it, that a run can be interrupted, that its model loads."""
+"""Distilling: what the student is told, that it learns it, that a run can be interrupted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
 from typing import Any
@@ -15,48 +15,17 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from typer.testing import CliRunner
 
-import foretell
-from foretell.cli.app import app
-from foretell.engine.codec import Codec
-from foretell.errors import ForetellError, ModelError
-from foretell.lab.accuracy import accuracy
-from foretell.lab.batches import Batch, ChatEncoder, Encoder, batches, canvas
-from foretell.lab.distil import Distilling, beliefs, distil, divergence, network, targets
-from foretell.lab.recipe import DistilRecipe, Round
-from foretell.lab.tasks import TASKS
+from foretell.lab.batches import Batch, batches, canvas
+from foretell.lab.distil import Distilling, beliefs, distil, divergence, targets
+from foretell.lab.recipe import DistilRecipe
 from foretell.models.llada import save_llada
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.protocols import Inputs, Readout
 from foretell.state import KVStore
-from tests.conftest import TINY
-from tests.lab.conftest import spelled
 
 Recipes = Callable[..., DistilRecipe]
 MASK, VOCABULARY = 3, 8
-
-
-@pytest.fixture
-def write(tmp_path: Path, checkpoint: Path) -> Callable[..., Path]:
-    """Writes a recipe file; keywords are its settings."""
-
-    def written(**settings: object) -> Path:
-        values = {
-            "model": str(checkpoint), "out": "out", "rounds": [[4, 8]], "processes": 1, "average_every": 4,
-            "log_every": 4, "save_every": 4, "test_every": 1000, "mix": {"sudoku": 0.5, "countdown": 0.5},
-            "rows": {"sudoku": 4, "countdown": 4},
-        } | settings  # fmt: skip
-        file = tmp_path / f"{values['out']}.toml"
-        file.write_text("\n".join(f"{name} = {spelled(value)}" for name, value in values.items()))
-        return file
-
-    return written
-
-
-@pytest.fixture
-def recipe(write: Callable[..., Path]) -> Recipes:
-    return lambda **settings: DistilRecipe.read(write(**settings))
 
 
 @pytest.fixture
@@ -160,8 +129,8 @@ def test_the_mask_is_never_a_target() -> None:
     assert MASK not in teacher.shown[1]
 
 
-def test_only_hidden_positions_of_the_response_are_touched_and_counted(recipe: Recipes) -> None:
-    chosen = recipe(mix={"choice": 1.0}, rows={"choice": 4})
+def test_only_hidden_positions_of_the_response_are_touched_and_counted(distil_recipe: Recipes) -> None:
+    chosen = distil_recipe(mix={"choice": 1.0}, rows={"choice": 4})
     run = Distilling.start(chosen, 0)
     encoder = run.encoder()
     batch = next(batches(chosen, encoder, 0, 0))[1]
@@ -186,11 +155,11 @@ def test_both_directions_by_hand() -> None:
     assert forward == pytest.approx(0.9 * log(0.9 / 0.5) + 0.1 * log(0.1 / 0.5))
 
 
-def test_a_student_begins_as_its_teacher(recipe: Recipes) -> None:
-    run = Distilling.start(recipe(rounds=[[0.01, 8]]), 0)  # so slow that two steps reveal next to nothing
+def test_a_student_begins_as_its_teacher(distil_recipe: Recipes) -> None:
+    run = Distilling.start(distil_recipe(rounds=[[0.01, 8]]), 0)  # so slow that two steps reveal next to nothing
     batch = next(batches(run.recipe, run.encoder(), 0, 0))[1]
     assert run.advance(batch) == pytest.approx(0.0, abs=1e-3)
-    assert Distilling.start(recipe(rounds=[[8, 8]]), 0).advance(batch) > 0.01
+    assert Distilling.start(distil_recipe(rounds=[[8, 8]]), 0).advance(batch) > 0.01
 
 
 def distance(run: Distilling, student: Transformer, held: list[Batch], dt: float) -> float:
@@ -204,8 +173,8 @@ def distance(run: Distilling, student: Transformer, held: list[Batch], dt: float
     return total / len(held)
 
 
-def test_the_student_comes_closer_to_two_steps_of_its_teacher(recipe: Recipes, sensitive: Path) -> None:
-    chosen = recipe(
+def test_the_student_comes_closer_to_two_steps_of_its_teacher(distil_recipe: Recipes, sensitive: Path) -> None:
+    chosen = distil_recipe(
         model=str(sensitive), rounds=[[6, 60]], rate=3e-3, pace=[[0, 1], [0.5, 1], [1, 0]], average_every=5,
         mix={"sudoku": 1.0}, rows={"sudoku": 8},
     )  # fmt: skip
@@ -219,9 +188,11 @@ def test_the_student_comes_closer_to_two_steps_of_its_teacher(recipe: Recipes, s
     assert distance(run, run.ema, held, 6 / 24) < 0.067
 
 
-def test_an_interrupted_run_goes_on_with_the_same_losses(recipe: Recipes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_goes_on_with_the_same_losses(
+    distil_recipe: Recipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rounds = [[2, 12], [4, 12]]
-    whole, cut = (recipe(out=name, rounds=rounds, test_every=8, test_rows=1) for name in ("whole", "cut"))
+    whole, cut = (distil_recipe(out=name, rounds=rounds, test_every=8, test_rows=1) for name in ("whole", "cut"))
     distil(whole)
     advance = Distilling.advance
     for last in (6, 18):  # inside either round, behind a checkpoint
@@ -243,8 +214,8 @@ def test_an_interrupted_run_goes_on_with_the_same_losses(recipe: Recipes, monkey
     assert log_of(cut) == before
 
 
-def test_a_round_begins_with_the_last_ones_student(recipe: Recipes) -> None:
-    run = Distilling.start(recipe(rounds=[[4, 8], [8, 8]]), 0)
+def test_a_round_begins_with_the_last_ones_student(distil_recipe: Recipes) -> None:
+    run = Distilling.start(distil_recipe(rounds=[[4, 8], [8, 8]]), 0)
     stream = batches(run.recipe, run.encoder(), 0, 0)
     first = run.teacher.head.weight.clone()
     while run.step < 7:
@@ -270,9 +241,9 @@ def outcome(recipe: DistilRecipe) -> Tensor:
     return weights_of(run)
 
 
-def test_every_setting_changes_the_student(recipe: Recipes) -> None:
-    usual = outcome(recipe(rounds=[[4, 4]]))
-    assert torch.equal(usual, outcome(recipe(rounds=[[4, 4]])))
+def test_every_setting_changes_the_student(distil_recipe: Recipes) -> None:
+    usual = outcome(distil_recipe(rounds=[[4, 4]]))
+    assert torch.equal(usual, outcome(distil_recipe(rounds=[[4, 4]])))
     changes: list[dict[str, Any]] = [
         {"direction": "forward"},
         {"rate": 1e-3},
@@ -290,100 +261,14 @@ def test_every_setting_changes_the_student(recipe: Recipes) -> None:
         {"rows": {"sudoku": 3, "countdown": 4}},
     ]
     for change in changes:
-        assert not torch.equal(usual, outcome(recipe(**{"rounds": [[4, 4]]} | change))), change
+        assert not torch.equal(usual, outcome(distil_recipe(**{"rounds": [[4, 4]]} | change))), change
 
 
-def test_each_process_draws_its_own(recipe: Recipes) -> None:
-    chosen = recipe()
+def test_each_process_draws_its_own(distil_recipe: Recipes) -> None:
+    chosen = distil_recipe()
     start, copied = pickle.loads(pickle.dumps((Distilling.start, chosen)))  # as another process gets them
     assert copied == chosen
     runs = [start(chosen, rank) for rank in (0, 0, 1)]
     batch = next(batches(chosen, runs[0].encoder(), 0, 0))[1]
     first, same, other = (run.advance(batch) for run in runs)
     assert first == same != other
-
-
-def test_a_held_out_problem_is_decoded_in_the_students_steps(checkpoint: Path) -> None:
-    model, encoder = network(checkpoint), ChatEncoder(Codec.load(checkpoint), 1.0)
-    passes: list[int] = []
-    model.register_forward_hook(lambda *_: passes.append(1))
-    for steps, expected in ((None, 24), (6, 6)):
-        passes.clear()
-        accuracy(model, encoder, TASKS["sudoku"], 2, np.random.default_rng(0), steps)
-        assert len(passes) == expected
-    assert [Round(tokens, 1).budget(24) for tokens in (0.25, 1, 2, 100)] == [24, 12, 6, 1]
-
-
-def test_prompts_are_the_chat_templates(checkpoint: Path) -> None:
-    ours = Encoder(foretell.load("tiny").codec.tokenizer)
-    theirs = ChatEncoder(Codec.load(checkpoint), 1.0)
-    assert theirs.prompt("Tom has 3 boxes") == ours.prompt("Tom has 3 boxes")
-    assert (theirs.eos, theirs.mask) == (ours.eos, ours.mask)
-    bare = ChatEncoder(replace(Codec.load(checkpoint), template=None), 1.0)
-    assert bare.prompt("Tom has 3 boxes") == ours.prompt("Tom has 3 boxes")[1:-1]
-
-
-def test_other_families_are_refused(tmp_path: Path) -> None:
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"model_type": "Dream"}))
-    with pytest.raises(ModelError, match="of the dream family; only checkpoints of LLaDA's format"):
-        network(tmp_path)
-    config.write_text(json.dumps({"model_type": "bert", "architectures": ["BertForMaskedLM"]}))
-    with pytest.raises(ModelError, match="a Hugging Face masked LM"):
-        network(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"direction": "revers"}, "unknown direction 'revers'; did you mean 'reverse'"),
-        ({"rounds": []}, "at least one round, got none"),
-        ({"rounds": [[0, 8]]}, "tokens of a teacher's step must be at least 0.01, got 0"),
-        ({"rounds": [[1, 2.5]]}, r"steps of a round must be a whole number, got 2\.5"),
-        ({"rounds": [[1, 6]]}, r"multiple of average_every \(4\), got 6"),
-        ({"rounds": [1, 8]}, r"out\.toml"),
-        ({"rate": -1.0}, r"rate must be at least 0, got -1\.0"),
-        ({"ema": 1.5}, r"ema must be from 0 to 1, got 1\.5"),
-        ({"clip": "x"}, "clip must be a number, got 'x'"),
-        ({"processes": 0}, "processes must be at least 1, got 0"),
-        ({"pace": [[0, 1.0], [50, 0.0]]}, "share of a round in the pace must be from 0 to 1, got 50"),
-        ({"pace": [[1, 1.0], [0, 1.0]]}, "must rise"),
-        ({"rows": {"sudoku": 0, "countdown": 4}}, "rows of 'sudoku' must be at least 1, got 0"),
-        ({"mix": {}}, "at least one task"),
-        ({"steps": 8}, "unknown setting 'steps'"),
-        ({"model": "tinny"}, "did you mean 'tiny'"),
-    ],
-)
-def test_a_recipe_is_refused_when_it_is_read(recipe: Recipes, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ForetellError, match=message):
-        recipe(**settings)
-
-
-def test_a_model_may_be_bundled_or_beside_the_recipe(recipe: Recipes, checkpoint: Path, tmp_path: Path) -> None:
-    assert recipe(model="tiny").model == TINY
-    shutil.copytree(checkpoint, tmp_path / "beside")
-    assert recipe(model="beside").model == tmp_path / "beside"
-
-
-def test_the_command_writes_a_student_that_decodes(
-    write: Callable[..., Path], checkpoint: Path, tmp_path: Path
-) -> None:
-    file, student = write(rate=3e-3), tmp_path / "student"
-    runner = CliRunner()
-    done = runner.invoke(app, ["distil", str(file), "--export", str(student)])
-    assert done.exit_code == 0, done.output
-    assert "step 8/8" in done.stdout
-    texts = [foretell.load(each).generate("0130", max_new_tokens=8).tokens for each in (checkpoint, student)]
-    assert [len(tokens) for tokens in texts] == [8, 8]
-    before, after = (network(each).head.weight for each in (checkpoint, student))
-    assert not torch.allclose(before, after, atol=1e-3)
-    again = runner.invoke(app, ["distil", str(file)])
-    assert "step 8/8" not in again.stdout
-    assert "step 8/8" in runner.invoke(app, ["distil", str(file), "--fresh"]).stdout
-
-
-def test_a_student_never_overwrites_its_teacher(write: Callable[..., Path], checkpoint: Path) -> None:
-    done = CliRunner().invoke(app, ["distil", str(write()), "--export", str(checkpoint)])
-    assert done.exit_code == 2
-    assert "the teacher's own folder" in done.output
-    assert "no recipe" in CliRunner().invoke(app, ["distil", "nowhere.toml"]).output
