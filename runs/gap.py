@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from scipy import stats
 from torch import Tensor
@@ -37,7 +37,7 @@ from shared import (
     table,
 )
 
-REDUCTIONS = ("mean", "min")
+REDUCTIONS: tuple[Literal["mean", "min"], ...] = ("mean", "min")
 POINTS = (0.0, 0.25, 0.5, 0.75)  # of the budget, where the table looks
 ENDS = ("right", "wrong")
 

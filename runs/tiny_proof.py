@@ -1,6 +1,6 @@
 """Proof that the bundled model is what its card says: accuracy, Prophet on it, early convergence, the gap's scale.
 
-    python runs/tiny_proof.py                # 1000 held-out problems a task, half as many without a suffix
+    python runs/tiny_proof.py                # 1000 held-out problems a task
     python runs/tiny_proof.py --limit 50 --out DIR     # a look, in a minute or two
 
 Decodes every problem once in full, with traces, shared with other scripts; every stopping rule is then replayed on
