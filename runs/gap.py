@@ -62,7 +62,7 @@ def panel(task: str, options: argparse.Namespace) -> Panel:
     ends = {end: [case for case in one.cases if case.record.correct is (end == "right")] for end in ENDS}
     curves, bins, intervals = {}, {}, {}
     for reduction in REDUCTIONS:
-        rule = Prophet(tau, reduce=reduction)
+        rule = Prophet(tau, reduce="min" if reduction == "min" else "mean")
         curves[reduction] = {end: [watched(case, rule) for case in cases] for end, cases in ends.items()}
         bins[reduction] = binned(exits(one, rule))
         intervals[reduction] = [wilson(b.agreed, b.n) if b.n else None for b in bins[reduction]]

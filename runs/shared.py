@@ -103,7 +103,8 @@ def benchmark(task: str, options: argparse.Namespace) -> Benchmark:
 
 def data_of(task: str, options: argparse.Namespace) -> Path | None:
     """Where a public benchmark's file is; the bundled tasks draw their problems."""
-    return None if task in BUNDLED else options.data  # type: ignore[no-any-return]
+    folder: Path | None = options.data
+    return None if task in BUNDLED else folder
 
 
 def subject(options: argparse.Namespace) -> str:
@@ -166,7 +167,7 @@ def evaluation(
 
 def finished(folder: Path) -> bool:
     kept = read_manifest(folder)
-    return len(read_records(folder)) == kept["examples"] * len(kept["order"])
+    return len(read_records(folder)) == int(kept["examples"]) * len(kept["order"])
 
 
 def carried_out(what: Evaluation) -> tuple[Bench, list[Record]]:

@@ -1,6 +1,6 @@
 """Proof that the bundled model is what its card says: accuracy, Prophet on it, early convergence, the gap's scale.
 
-    python runs/tiny_proof.py                # 1000 held-out problems a task, half as many without a suffix
+    python runs/tiny_proof.py                # 1000 held-out problems a task
     python runs/tiny_proof.py --limit 50 --out DIR     # a look, in a minute or two
 
 Decodes every problem once in full, with traces, shared with other scripts; every stopping rule is then replayed on
@@ -26,7 +26,7 @@ from foretell.lab.replays import Case, Study
 from foretell.lab.report import Row, compare
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from shared import RESULTS, SEED, SIDE, TASKS, go, options_of, parser_of, publish, studied, table
+from shared import RESULTS, SEED, TASKS, go, options_of, parser_of, publish, studied, table
 
 FREE = ("word-free", "choice-free")  # the same problems without a pinned suffix
 
@@ -95,7 +95,7 @@ def main() -> None:
     options = options_of(parser_of(__doc__, public=TASKS))
     found: dict[str, Any] = {"limit": options.limit}
     for task in (*TASKS, *FREE):
-        one = studied(task, options, limit=min(options.limit, SIDE) if task in FREE else None)
+        one = studied(task, options)
         found[task] = {"convergence": convergence(one), "gaps": gaps(one)}
         if task in TASKS:
             found[task]["rows"] = [asdict(row) for row in replayed(one)]

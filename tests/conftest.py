@@ -42,7 +42,8 @@ def literate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.train_from_iterator([" The answer is A B C D 7\n", "The answer is"] * 3, trainer)
     tokenizer.add_special_tokens(sorted(LLADA.special))
     tokenizer.save(str(folder / "tokenizer.json"))
-    end, mask = (tokenizer.token_to_id(name) for name in ("<|endoftext|>", "<|mdm_mask|>"))
+    ids = tokenizer.get_vocab()
+    end, mask = ids["<|endoftext|>"], ids["<|mdm_mask|>"]
     network = _network(tokenizer.get_vocab_size(), mask)
     save_llada(network, folder, eos_token_id=end, pad_token_id=end, max_sequence_length=4096)
     return folder

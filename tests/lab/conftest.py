@@ -1,4 +1,4 @@
-"""A small network's folder, and recipes that train it."""
+"""A small network's folder, and recipes that train or distil it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import foretell
-from foretell.lab.recipe import TrainRecipe
+from foretell.lab.recipe import DistilRecipe, TrainRecipe
 
 TINY = Path(foretell.__file__).parent / "models" / "tiny"
 SMALL = {"d_model": 48, "n_layers": 2, "n_heads": 2, "n_kv_heads": 2, "mlp_hidden_size": 96}
@@ -57,3 +57,25 @@ def spelled(value: object) -> str:
 @pytest.fixture
 def recipe(write: Callable[..., Path]) -> Callable[..., TrainRecipe]:
     return lambda **settings: TrainRecipe.read(write(**settings))
+
+
+@pytest.fixture
+def distil_file(tmp_path: Path, checkpoint: Path) -> Callable[..., Path]:
+    """Writes a recipe file for distilling; keywords are its settings."""
+
+    def written(**settings: object) -> Path:
+        values = {
+            "model": str(checkpoint), "out": "out", "rounds": [[4, 8]], "processes": 1, "average_every": 4,
+            "log_every": 4, "save_every": 4, "test_every": 1000, "mix": {"sudoku": 0.5, "countdown": 0.5},
+            "rows": {"sudoku": 4, "countdown": 4},
+        } | settings  # fmt: skip
+        file = tmp_path / f"{values['out']}.toml"
+        file.write_text("\n".join(f"{name} = {spelled(value)}" for name, value in values.items()))
+        return file
+
+    return written
+
+
+@pytest.fixture
+def distil_recipe(distil_file: Callable[..., Path]) -> Callable[..., DistilRecipe]:
+    return lambda **settings: DistilRecipe.read(distil_file(**settings))

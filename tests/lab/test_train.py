@@ -20,9 +20,10 @@ from tokenizers import Tokenizer
 
 from foretell.errors import RecipeError
 from foretell.lab.accuracy import accuracy
-from foretell.lab.batches import Encoder
+from foretell.lab.batches import Encoder, batches
 from foretell.lab.recipe import TrainRecipe
-from foretell.lab.train import Run, batches, clear, initialise, loss_of, pace, train, write_model
+from foretell.lab.run import clear, write_model
+from foretell.lab.train import Training, initialise, loss_of, pace, train
 from foretell.models.load import load_model
 from foretell.models.transformer import Attention, Transformer, TransformerConfig
 
@@ -72,7 +73,7 @@ def test_a_finished_run_is_not_run_again(recipe: Recipes) -> None:
     train(chosen)
     assert log_of(chosen) == before
     clear(chosen)
-    assert Run.start(chosen, 0).step == 0
+    assert Training.start(chosen, 0).step == 0
 
 
 def test_batches_are_a_function_of_the_step(recipe: Recipes) -> None:
@@ -113,7 +114,7 @@ def test_the_loss_is_the_cross_entropy_of_hidden_tokens(recipe: Recipes) -> None
     chosen = recipe(mix={"countdown": 1.0})
     encoder = Encoder(Tokenizer.from_file(str(chosen.model / "tokenizer.json")))
     batch = next(batches(chosen, encoder, 0, 0))[1]
-    model = Run.start(chosen, 0).model
+    model = Training.start(chosen, 0).model
     logits = model(batch.inputs)(batch.row, batch.at).log_softmax(-1)
     by_hand = sum(-logits[i, t] * w for i, (t, w) in enumerate(zip(batch.target, batch.weight, strict=True)))
     assert torch.allclose(loss_of(model, batch), torch.as_tensor(by_hand))
@@ -145,14 +146,14 @@ def test_a_fresh_network_hands_on_what_it_looks_at() -> None:
 def test_the_written_model_is_half_as_large_and_gives_the_same_logits(tmp_path: Path, recipe: Recipes) -> None:
     chosen = recipe()
     train(chosen)
-    write_model(chosen, tmp_path / "model")
+    write_model(Training.start(chosen, 0), tmp_path / "model")
     with safe_open(tmp_path / "model" / "model.safetensors", "pt") as file:
         assert "model.transformer.blocks.1.ff_proj.weight" in file.keys()  # noqa: SIM118
         assert file.get_tensor("model.transformer.ff_out.weight").dtype == torch.float16
     encoder = Encoder(Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json")))
     batch = next(batches(chosen, encoder, 0, 0))[1]
     loaded = load_model(tmp_path / "model", dtype="float32")
-    ours = Run.start(chosen, 0).ema
+    ours = Training.start(chosen, 0).ema
     with torch.no_grad():
         theirs, own = (model(batch.inputs)(batch.row, batch.at) for model in (loaded, ours))
     assert torch.allclose(theirs, own, atol=0.02)
@@ -161,7 +162,7 @@ def test_the_written_model_is_half_as_large_and_gives_the_same_logits(tmp_path: 
 def test_accuracy_counts_right_answers(recipe: Recipes) -> None:
     chosen = recipe()
     encoder = Encoder(Tokenizer.from_file(str(chosen.model / "tokenizer.json")))
-    model = Run.start(chosen, 0).model
+    model = Training.start(chosen, 0).model
     assert accuracy(model, encoder, chosen.tasks["countdown"], 3, np.random.default_rng(0)) == 0.0
 
 

@@ -94,6 +94,12 @@ def test_bars_are_as_high_as_the_accuracies_and_carry_their_steps() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["8", "16"]
 
 
+def test_seven_ways_have_seven_bars_of_their_own_colour() -> None:
+    axes = plt.figure().subplots()
+    ablations.bars(axes, {"word": [replace(POINT, name=str(index)) for index in range(7)]})
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 7
+
+
 def test_ablations_draw_four_panels() -> None:
     other = replace(POINT, name="Prophet", steps=30.0)
     lines = {"window 64": [replace(POINT, steps=steps) for steps in (4, 8, 61)]}

@@ -18,7 +18,8 @@ def train(
     """Train a masked diffusion model of LLaDA's format; a run that was killed goes on from its last checkpoint."""
     from foretell.cli.console import problem  # noqa: PLC0415
     from foretell.lab.recipe import TrainRecipe  # noqa: PLC0415
-    from foretell.lab.train import clear, write_model  # noqa: PLC0415
+    from foretell.lab.run import clear, write_model  # noqa: PLC0415
+    from foretell.lab.train import Training  # noqa: PLC0415
     from foretell.lab.train import train as run  # noqa: PLC0415
 
     if not config.is_file():
@@ -28,5 +29,5 @@ def train(
         clear(recipe)
     run(recipe)
     if export is not None:
-        write_model(recipe, export)
+        write_model(Training.start(recipe, rank=0), export)
         problem(f"wrote {export}", style="green")

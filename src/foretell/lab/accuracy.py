@@ -1,4 +1,4 @@
-"""Accuracy on held-out problems under full decoding: one token a step, the surest first, block by block."""
+"""Accuracy on held-out problems: full decoding or a static budget, the surest first, block by block."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from foretell.protocols import Denoiser
 from foretell.recipe import Recipe
 
 
-def accuracy(model: Denoiser, encoder: Encoder, task: Task, count: int, rng: Generator) -> float:
-    """Share of `count` held-out problems that are solved, in the layout where the answer follows the reasoning."""
+def accuracy(
+    model: Denoiser, encoder: Encoder, task: Task, count: int, rng: Generator, steps: int | None = None
+) -> float:
+    """Share of `count` held-out problems that are solved, in the layout where the answer follows the reasoning.
+
+    Without `steps` every token has a step of its own.
+    """
     problems = draw(task, rng, count, test=True)
-    recipe = Recipe(block_length=task.block)
+    recipe = Recipe(steps, block_length=task.block)
     requests = [ask(encoder.row(problem, task.window, pinned=False), recipe) for problem in problems]
     state = lay_out(requests, model.mask_id)
     for _ in decode(model, state, recipe):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,16 @@ from numpy.random import Generator
 from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
+from foretell.engine.codec import Codec
 from foretell.errors import ModelError, RecipeError, VocabularyError
 from foretell.lab.masks import Bools, Floats, Ints, Masking
-from foretell.lab.tasks import Piece, Problem, Task
+from foretell.lab.recipe import Course
+from foretell.lab.tasks import Piece, Problem, Task, draw
 from foretell.lab.tasks.problem import GIVEN
 from foretell.lab.vocabulary import EOS, EOT, MASK, START, UNKNOWN
 from foretell.protocols import Inputs
+
+GROUP = 16  # steps whose batches are drawn together, so that rows of like length share a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,12 @@ class Batch:
 class Encoder:
     """Token ids of problems, and the level of each token."""
 
-    def __init__(self, tokenizer: Tokenizer, eos_weight: float = 0.2) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, eos_weight: float = 0.2, *, eos: int | None = None, mask: int | None = None
+    ) -> None:
         self.tokenizer, self.eos_weight = tokenizer, eos_weight
-        self.eos, self.mask = (special(tokenizer, token) for token in (EOS, MASK))
+        self.eos = special(tokenizer, EOS) if eos is None else eos
+        self.mask = special(tokenizer, MASK) if mask is None else mask
         self.unknown = tokenizer.token_to_id(UNKNOWN)
 
     def prompt(self, text: str) -> list[int]:
@@ -59,7 +66,7 @@ class Encoder:
 
     def encoding(self, text: str) -> Encoding:
         """Never a silent unknown token: what the vocabulary lacks cannot be trained."""
-        made = self.tokenizer.encode(text)
+        made = self.tokenizer.encode(text, add_special_tokens=False)
         if self.unknown in made.ids:
             start, end = made.offsets[made.ids.index(self.unknown)]
             raise VocabularyError(f"the vocabulary has no {text[start:end]!r}, which stands in {text!r}")
@@ -91,6 +98,17 @@ class Encoder:
             end = window - len(answer)
             free[end - len(suffix) : end] = False
         return Row(self.prompt(problem.prompt), tokens, level, weight, free)
+
+
+class ChatEncoder(Encoder):
+    """The same for any checkpoint: prompts by its own chat template, where it has one."""
+
+    def __init__(self, codec: Codec, eos_weight: float) -> None:
+        super().__init__(codec.tokenizer, eos_weight, eos=next(iter(codec.end_ids), None), mask=codec.mask_id)
+        self.codec = codec
+
+    def prompt(self, text: str) -> list[int]:
+        return self.codec.chat(text) if self.codec.has_chat else self.codec.encode(text, special=True)
 
 
 def special(tokenizer: Tokenizer, token: str) -> int:
@@ -136,3 +154,32 @@ def encode(problems: Sequence[Problem], task: Task, encoder: Encoder, rng: Gener
     """Half of the rows in either layout, where the task has two."""
     both = bool(task.suffix)
     return [encoder.row(p, task.window, pinned=both and bool(rng.random() < 0.5)) for p in problems]
+
+
+def batches(recipe: Course, encoder: Encoder, rank: int, start: int) -> Iterator[tuple[str, Batch]]:
+    """Endless batches from step `start` on, each of one task; tasks take turns by their share of the mix."""
+    group, skip = divmod(start, GROUP)
+    while True:
+        rng = np.random.default_rng([recipe.seed, rank, group])
+        phase = recipe.phase(group * GROUP)
+        names = list(phase.mix)
+        shares = np.array(list(phase.mix.values()))
+        edges = np.cumsum(shares / shares.sum())
+        turns = rng.permutation(np.searchsorted(edges, (np.arange(GROUP) + rng.random()) / GROUP))
+        waiting = {
+            name: group_of(recipe, encoder, phase.masking, name, int((turns == i).sum()), rng)
+            for i, name in enumerate(names)
+        }
+        for index, turn in enumerate(turns):
+            batch = waiting[names[turn]].pop()
+            if index >= skip:
+                yield names[turn], batch
+        group, skip = group + 1, 0
+
+
+def group_of(recipe: Course, encoder: Encoder, masking: Masking, name: str, count: int, rng: Generator) -> list[Batch]:
+    task, size = recipe.tasks[name], recipe.rows[name]
+    rows = encode(draw(task, rng, count * size, test=False), task, encoder, rng)
+    rows.sort(key=lambda row: len(row.prompt))
+    cuts = [rows[i * size : (i + 1) * size] for i in range(count)]
+    return [assemble(cuts[i], task.block, encoder, masking, rng) for i in rng.permutation(count)]

@@ -1,4 +1,4 @@
-"""The log of a training run: losses and accuracies as lines of JSON, and lines of progress for a person."""
+"""The log of a run: losses and accuracies as lines of JSON, and lines of progress for a person."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from foretell.engine.files import replacing
-from foretell.lab.recipe import TrainRecipe
+from foretell.lab.recipe import Course
 from foretell.lab.together import mean_over_processes
 
 LOG = "log.jsonl"
@@ -19,7 +19,7 @@ LOG = "log.jsonl"
 class Log:
     """Only the first process writes."""
 
-    def __init__(self, recipe: TrainRecipe, rank: int, start: int) -> None:
+    def __init__(self, recipe: Course, rank: int, start: int) -> None:
         self.path = recipe.out / LOG
         self.recipe, self.active = recipe, rank == 0
         self.start, self.begun = start, time.monotonic()

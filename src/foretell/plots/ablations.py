@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS = ("#8a8a8a", "#f2a33c", "#3b78b5", "#2e9e4f")
+COLOURS = ("#8a8a8a", "#f2a33c", "#3b78b5", "#2e9e4f", "#b5453b", "#7d5ba6", "#3aa6a6", "#8c6d46")
 MARKERS = ("o", "s", "^", "D")
 LABEL = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}  # keeps error bars off the numbers
 
@@ -50,7 +50,7 @@ def bars(axes: Axes, groups: Groups) -> None:
     axes.set_xticks(range(len(groups)), list(groups))
     axes.set(ylabel="accuracy, %", ylim=(0, 102))
     _calm(axes)
-    axes.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(names))
+    axes.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(names)))
 
 
 def budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -80,7 +81,7 @@ def _draw(axes: Axes, panel: Panel, marks: Sequence[float]) -> None:
             share = share_by(values, mark)
             if share is not None:
                 place = (mark - 1, 0.99 - 0.075 * line)
-                told = {"fontsize": 6.5, "color": colour, "ha": "right", "va": "top"}
+                told: dict[str, Any] = {"fontsize": 6.5, "color": colour, "ha": "right", "va": "top"}
                 axes.text(*place, f"{100 * share:.0f}%", transform=axes.get_xaxis_transform(), **told)
     axes.set_title(panel.title, fontsize=8.5)
     axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
