@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check format test-slow test-lm-eval bench train-tiny distil-tiny clean
+.PHONY: setup demo test check format test-slow test-lm-eval bench study train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
 
@@ -45,6 +45,13 @@ train-tiny: setup
 # About twenty minutes on two cores, and resumable too.
 distil-tiny: setup
 	$(BIN)/foretell distil runs/distil_tiny.toml --export src/foretell/models/tiny-sdtt
+
+# The paper's study on the bundled model: about an hour on two idle cores. Run it again after an interruption and it
+# goes on. A look, within minutes: make study STUDY="--limit 10 --work DIR --out DIR"
+study: setup
+	for script in tiny_proof main_table convergence last_change gap dynamics ablations; do \
+		$(BIN)/python runs/$$script.py $(STUDY) || exit 1; \
+	done
 
 bench: setup
 	$(BIN)/pytest -m bench

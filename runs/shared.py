@@ -27,9 +27,9 @@ from foretell.lab.manifest import model_hash, read_manifest
 from foretell.lab.replays import Study, gather
 from foretell.lab.results import Record, read_records
 from foretell.models.family import Settings
+from results_page import RESULTS, write_index
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "results"
 SEED = 2026  # of the problems; nothing was chosen by looking at them
 BUNDLED_MODEL = "tiny"
 TASKS = ("word", "choice", "sudoku", "countdown")
@@ -242,3 +242,4 @@ def publish(
     whole = {"model": options.model if options.own else folder_of(options.model).name, "seed": SEED, **numbers}
     (options.out / f"{name}.md").write_text(text + "\n", encoding="utf8")
     (options.out / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf8")
+    write_index(options.out)

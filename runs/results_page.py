@@ -1,0 +1,104 @@
+"""The page of results: every result with a line and its command, and in one place what differs from the paper.
+
+    python runs/results_page.py              # docs/results/README.md; the other scripts write it as they publish
+
+Gathered from the pages themselves, so that it says what they say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+FILE = "README.md"
+ABOUT = {  # in the order in which they are best read
+    "tiny": (
+        "tiny_proof",
+        "The bundled model: accuracy, Prophet at several scales of the thresholds, the gap's scale.",
+    ),
+    "main_table": ("main_table", "Main table: full, Prophet by the mean and by the minimum gap, half the budget."),
+    "convergence": ("convergence", "When the right answer is first the model's own, and when it is there to stay."),
+    "dynamics": ("dynamics", "One decoding, position by position and step by step, and its drafts on the way."),
+    "last_change": ("last_change", "The last change of right and of wrong answers."),
+    "ablations": ("ablations", "Static budgets at two windows, remasking strategies, block lengths, schedules."),
+    "gap": ("gap", "How the gap grows, and how far the gap at the exit can be trusted."),
+    "methods": ("methods", "Every way to spend less, alone and with Prophet."),
+    "stack": ("stack", "The best stack of methods for each task, searched on other problems."),
+    "loop": ("bench_loop", "What the loop costs beside the model."),
+}
+BESIDE = "## Beside the paper"
+APART = ("differs", "a larger loss than any in the paper", "slower than any", "faster than any")
+OPEN = ("not decided at this n", "nothing to compare")
+ALIKE = ("agrees", "within the paper's range", "no clear change in either")
+
+
+def remarks(page: str) -> list[str]:
+    """What a page says beside the paper, a line each."""
+    _, mark, rest = page.partition(BESIDE)
+    return re.findall(r"^- (.+)$", rest.partition("\n## ")[0], flags=re.MULTILINE) if mark else []
+
+
+def sorted_out(pages: dict[str, str]) -> tuple[list[str], int, int]:
+    """The remarks of all pages that tell of a difference, and how many tell of none and leave it open."""
+    apart, alike, undecided = [], 0, 0
+    for name, page in pages.items():
+        for line in remarks(page):
+            if any(word in line for word in APART):
+                apart.append(f"- [{name}]({name}.md): {line}")
+            elif any(word in line for word in OPEN):
+                undecided += 1
+            else:
+                alike += any(word in line for word in ALIKE)
+    return apart, alike, undecided
+
+
+def index(pages: dict[str, str]) -> str:
+    """The page, from the texts of the others by name."""
+    known = [name for name in ABOUT if name in pages]
+    others = sorted(set(pages) - set(ABOUT))
+    apart, alike, undecided = sorted_out(pages)
+    lines = [
+        "# Results",
+        "",
+        textwrap.fill(
+            "Every page is written by the script beside it, with its numbers as JSON and its picture as PNG and SVG; "
+            "each says what was decoded live and what was replayed on traces. `make study` runs the scripts of the "
+            "paper's study. The same scripts take another model and the public benchmarks: `--model FOLDER --tasks "
+            "gsm8k mmlu`, with the files where FORETELL_DATA says.",
+            120,
+            break_on_hyphens=False,
+        ),
+        "",
+        "| page | what it shows | script |",
+        "|---|---|---|",
+        *(f"| [{name}]({name}.md) | {ABOUT[name][1]} | `python runs/{ABOUT[name][0]}.py` |" for name in known),
+        *(f"| [{name}]({name}.md) | {pages[name].splitlines()[0].lstrip('# ')} | |" for name in others),
+        "",
+        "## Where this differs from the paper",
+    ]
+    beside = f"{alike} other comparisons come out as in the paper, {undecided} are not decided by this many problems"
+    if not apart and not alike + undecided:
+        return "\n".join([*lines, "Nothing has been compared yet."]) + "\n"
+    listed = ["What comes out otherwise here, in the words of the pages:", "", *apart, ""] if apart else []
+    return "\n".join([*lines, *listed, f"{beside}; each page has its own beside the paper's numbers."]) + "\n"
+
+
+def write_index(folder: Path) -> None:
+    pages = {page.stem: page.read_text(encoding="utf8") for page in sorted(folder.glob("*.md")) if page.name != FILE}
+    ordered = {name: pages[name] for name in (*(n for n in ABOUT if n in pages), *sorted(set(pages) - set(ABOUT)))}
+    (folder / FILE).write_text(index(ordered), encoding="utf8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the pages")
+    options = parser.parse_args()
+    write_index(options.out)
+    print((options.out / FILE).read_text(encoding="utf8"))
+
+
+if __name__ == "__main__":
+    main()
