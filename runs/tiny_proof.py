@@ -26,7 +26,8 @@ from foretell.lab.replays import Case, Study
 from foretell.lab.report import Row, compare
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from shared import RESULTS, SEED, TASKS, go, options_of, parser_of, publish, studied, table
+from results_page import RESULTS
+from shared import SEED, TASKS, go, options_of, parser_of, publish, studied, table
 
 FREE = ("word-free", "choice-free")  # the same problems without a pinned suffix
 
