@@ -34,7 +34,8 @@ def test_is_a_small_llada_checkpoint() -> None:
 def test_the_answer_settles_before_the_reasoning_is_written(engine: foretell.Engine) -> None:
     full = engine.generate(QUESTION, trace=True)
     early = engine.generate(QUESTION, recipe="prophet")
-    assert full.text == early.text == "3 * 4 = 12 . 12 - 5 = 7 . The answer is 7"
+    assert full.text == "3 * 4 = 12 . 12 - 5 = 7 . The answer is 7"
+    assert early.text.endswith("The answer is 7")  # the reasoning may be committed before it is right
     assert early.finish == "settled"
     assert early.steps < full.steps / 2
     assert full.trace is not None
