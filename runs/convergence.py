@@ -108,7 +108,9 @@ def compared(low: Found, high: Found, change: str) -> list[str]:
     """Whether going from `low` to `high` moves the share by 50% of the steps as it does in the paper, if it has it."""
     if low.paper is None or high.paper is None:
         return []
-    state = changed(high.paper[1] - low.paper[1], low.interval(50), high.interval(50))
+    state = "nothing to compare"
+    if low.first and high.first:
+        state = changed(high.paper[1] - low.paper[1], low.interval(50), high.interval(50))
     shown = [percent(share_by(one.first, 50)) for one in (low, high)]
     named = PAPER_NAMES[counterpart(low.task) or ""]
     theirs = f"the paper reports {low.paper[1]} -> {high.paper[1]} ({named}) by 50% of the steps"

@@ -32,7 +32,7 @@ def activity(trace: Trace) -> Tensor:
 
 def heatmap(axes: Axes, trace: Trace, title: str) -> None:
     """Steps from left to right, positions from top to bottom, a box around the answer."""
-    axes.imshow(activity(trace).T, aspect="auto", cmap=ListedColormap(list(KINDS.values())), vmin=0, vmax=3)
+    axes.imshow(activity(trace).T.numpy(), aspect="auto", cmap=ListedColormap(list(KINDS.values())), vmin=0, vmax=3)
     answer = trace.answer()[0].nonzero().squeeze(1).tolist()
     if answer:
         corner, height = (-0.5, answer[0] - 0.5), answer[-1] - answer[0] + 1
@@ -49,8 +49,8 @@ def gap(axes: Axes, trace: Trace, rule: Prophet) -> None:
     assert value is not None
     assert bar is not None
     shown = torch.where(value.isfinite(), value, torch.nan)
-    axes.plot(shown, color="#222222", linewidth=1.4, label=f"{rule.reduce} gap of the answer")
-    axes.plot(bar, color="#888888", linewidth=1.2, linestyle="--", drawstyle="steps-post", label="threshold")
+    axes.plot(shown.numpy(), color="#222222", linewidth=1.4, label=f"{rule.reduce} gap of the answer")
+    axes.plot(bar.numpy(), color="#888888", linewidth=1.2, linestyle="--", drawstyle="steps-post", label="threshold")
     fires = trace.replay(rule)
     if fires is not None:
         axes.axvline(fires, color=COMMIT, linewidth=1.2, label=f"settled at step {fires + 1} of {len(trace)}")

@@ -1,0 +1,152 @@
+"""The study's scripts on small random networks: bundled tasks and public ones, decoded once and shared."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pytest
+
+from foretell.errors import RequestError
+from tests.lab.test_benchmarks import ROWS, write
+
+RUNS = Path(__file__).parents[2] / "runs"
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a script with its decodings and results in a folder of this test; returns the page on one line."""
+    monkeypatch.syspath_prepend(str(RUNS))
+
+    def started(script: str, model: Path, *words: str) -> str:
+        folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+        monkeypatch.setattr(sys, "argv", [script, "--model", str(model), *folders, *words])
+        importlib.import_module(script).main()
+        plt.close("all")
+        return " ".join((tmp_path / "out" / f"{script}.md").read_text().split())
+
+    return started
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Public benchmarks of a few rows."""
+    for name, file in (("mmlu", "hf_test.jsonl"), ("gsm8k", "test.jsonl")):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        write(tmp_path / "data" / name / file, ROWS[name])
+    return tmp_path / "data"
+
+
+def numbers(folder: Path, script: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "out" / f"{script}.json").read_text())
+    return found
+
+
+def folders(folder: Path) -> set[str]:
+    """The decodings that there are, without the model's name."""
+    return {
+        "/".join(path.parent.relative_to(folder / "work").parts[1:]) for path in folder.glob("work/**/manifest.json")
+    }
+
+
+def test_the_main_table_replays_and_checks_itself(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    page = run("main_table", checkpoint, "--tasks", "sudoku", "--limit", "4", "--clock", "2")
+    assert "of the 6 decodings there that can be compared, 6 took the same steps" in page
+    assert "The paper's Sudoku: +3.0 points at 2.46x." in page
+    found = numbers(tmp_path, "main_table")["tasks"]["sudoku"]
+    assert [row["n"] for row in found["rows"]] == [4] * 4
+    assert [row["budget"] for row in found["rows"]] == [24, 24, 24, 12]
+    assert all(row["wall_speedup"] > 0 for row in found["rows"])
+    assert (tmp_path / "out" / "main_table.png").stat().st_size > 1000
+    assert "[main_table](main_table.md)" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_replay_that_is_not_the_live_run_is_refused(
+    run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(RUNS))
+    monkeypatch.setattr(importlib.import_module("main_table"), "agreeing", lambda *_: 0)
+    with pytest.raises(RequestError, match="only 0 of 3 live decodings"):
+        run("main_table", checkpoint, "--tasks", "sudoku", "--limit", "1")
+
+
+def test_decodings_are_shared(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    run("last_change", checkpoint, "--tasks", "sudoku", "--limit", "3")
+    assert folders(tmp_path) == {"traced/sudoku/full/3"}
+    for script, limit in (("gap", "3"), ("last_change", "2")):
+        run(script, checkpoint, "--tasks", "sudoku", "--limit", limit)
+    assert folders(tmp_path) == {"traced/sudoku/full/3"}, "a smaller run takes the first of a larger one"
+    first = numbers(tmp_path, "last_change")["tasks"][0]
+    assert len(first["right"]) + len(first["wrong"]) + first["silent"] == 2
+    run("last_change", checkpoint, "--tasks", "sudoku", "--limit", "4")
+    assert folders(tmp_path) == {"traced/sudoku/full/3", "traced/sudoku/full/4"}
+
+
+def test_public_benchmarks_with_and_without_their_suffix(run: Run, literate: Path, data: Path, tmp_path: Path) -> None:
+    page = run("convergence", literate, "--tasks", "mmlu", "--limit", "2", "--data", str(data))
+    assert "| mmlu, suffix, low-confidence |" in page
+    assert "99.7 | 99.9" in page
+    assert folders(tmp_path) == {
+        f"traced/{task}/{order}/2" for task in ("mmlu", "mmlu-free") for order in ("full", "random")
+    }
+    page = run("dynamics", literate, "--tasks", "mmlu", "--limit", "1", "--data", str(data))
+    assert len(folders(tmp_path)) == 4
+    assert page.count("| full |") == 2
+
+
+def test_what_is_missing_is_said_at_once(run: Run, literate: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="no data for piqa"):
+        run("main_table", literate, "--tasks", "mmlu", "piqa", "--data", str(data))
+    with pytest.raises(RequestError, match="no suffix prompt"):
+        run("convergence", literate, "--tasks", "sudoku", "--limit", "1")
+    with pytest.raises(RequestError, match="choose word or gsm8k"):
+        run("ablations", literate, "--tasks", "mmlu", "--data", str(data))
+    assert folders(tmp_path) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_papers_ablations(run: Run, literate: Path, data: Path, tmp_path: Path) -> None:
+    page = run("ablations", literate, "--tasks", "gsm8k", "--limit", "1", "--data", str(data))
+    assert "| window 128 | static 8 | live |" in page
+    assert "| 128 | Prophet, min | replayed |" in page
+    found = folders(tmp_path)
+    assert {"plain/gsm8k/full_steps=16/1", "traced/gsm8k_128/full/1", "traced/gsm8k_128/random/1"} <= found
+    assert len(found) == 4 + 4 + 2 + 3 + 4
+
+
+@pytest.mark.parametrize(
+    ("rise", "before", "after", "said"),
+    [
+        (50.0, (0.2, 0.3), (0.4, 0.5), "agrees in direction"),
+        (50.0, (0.4, 0.5), (0.2, 0.3), "differs"),
+        (50.0, (0.9, 1.0), (0.9, 1.0), "differs, not half of it here"),
+        (50.0, (0.1, 0.9), (0.2, 0.9), "not decided at this n"),
+        (-50.0, (0.9, 1.0), (0.1, 0.2), "agrees in direction"),
+        (0.1, (0.9, 1.0), (0.9, 1.0), "no clear change in either"),
+        (0.1, (0.1, 0.2), (0.9, 1.0), "differs"),
+    ],
+)
+def test_changes_beside_the_papers(
+    rise: float, before: tuple[float, float], after: tuple[float, float], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(RUNS))
+    assert importlib.import_module("convergence").changed(rise, before, after) == said
+
+
+def test_the_index_says_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(RUNS))
+    module = importlib.import_module("results_page")
+    page = "# A\n- no remark: differs\n## Beside the paper\n- a: differs.\n- b: agrees.\n- c: not decided at this n.\n"
+    text = module.index({"gap": page + "\n## Next\n- d: differs", "own": "# Title\n"})
+    assert "- [gap](gap.md): a: differs." in text
+    assert "no remark" not in text
+    assert "d: differs" not in text
+    assert "1 other comparisons come out as in the paper, 1 are not decided" in text
+    assert "| [own](own.md) | Title | |" in text
