@@ -97,13 +97,12 @@ def test_a_large_vocabulary_is_not_dumped(run: Run, checkpoint: Path, monkeypatc
     assert len(result.stdout.split()) < 20
 
 
-def test_demo_without_weights(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_module, "MODEL", "no-such-model")
+def test_demo_is_readable_in_a_log(run: Run) -> None:
     shown = run("demo").stdout
     assert "\x1b" not in shown
-    assert shown.count("settled at step") == 3
+    assert all(task in shown for task in ("word", "choice", "sudoku", "countdown"))
+    assert "settled at step" in shown
     assert "fewer steps" in shown
-    assert "under the hill" in shown
 
 
 def test_demo_with_a_model(run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,16 +110,6 @@ def test_demo_with_a_model(run: Run, checkpoint: Path, monkeypatch: pytest.Monke
     shown = run("demo").stdout
     assert "word  Tom has 3 boxes with 4 apples each." in shown
     assert "prophet" in shown
-
-
-def test_the_toy_settles_on_what_it_would_have_said() -> None:
-    engine, shows, _ = demo_module._closed_form()
-    for show in shows:
-        full, early = (
-            next(engine.complete([show.prompt], recipe=recipe, **show.options))[1] for recipe in ("full", show.recipe)
-        )
-        assert full.answer == early.answer
-        assert early.steps < full.steps
 
 
 def test_train_is_mounted_where_it_exists(run: Run) -> None:

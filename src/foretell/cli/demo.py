@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -11,22 +10,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from foretell.cli.race import Race
-    from foretell.engine.engine import Engine
 
 MODEL = "tiny"
 RECIPE = "prophet stop.reduce=min"  # a mean over several tokens can hide the one that is still unsure
 SEED = 2025
 QUESTION = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are left?"
-
-
-@dataclass(frozen=True, slots=True)
-class Show:
-    """One thing to decode, and what to decode it with."""
-
-    title: str
-    prompt: str
-    recipe: str
-    options: dict[str, Any]
 
 
 def demo(
@@ -36,35 +24,18 @@ def demo(
     from rich.text import Text  # noqa: PLC0415
 
     from foretell.cli.console import out  # noqa: PLC0415
+    from foretell.cli.model import open_engine  # noqa: PLC0415
     from foretell.cli.race import play, run  # noqa: PLC0415
 
-    console = out()
-    engine, shows, about = _programme()
-    console.print(Text(about, style="bold"), "\n")
+    console, engine = out(), open_engine(MODEL)
+    console.print(Text("The bundled model: the whole budget against Prophet, on one clock.", style="bold"), "\n")
     races = []
-    for show in shows:
-        race = run(engine, show.title, show.prompt, show.recipe, show.options)
+    for task in engine.layouts["layouts"]:
+        race = run(engine, task, _problem(task), RECIPE, {"layout": task})
         play(race, console, seconds)
         races.append(race)
     _table(console, races)
-    _farewell(console, bundled=bool(engine.layouts))
-
-
-def _programme() -> tuple[Engine, list[Show], str]:
-    """The bundled model and a problem of each of its tasks; without its weights, a model in closed form."""
-    from foretell.cli.model import open_engine  # noqa: PLC0415
-    from foretell.errors import ModelError  # noqa: PLC0415
-
-    try:
-        engine = open_engine(MODEL)
-    except ModelError:
-        return _closed_form()
-    shows = [_show(name) for name in engine.layouts.get("layouts", {})]
-    return engine, shows, "The bundled model: the whole budget against Prophet, on one clock."
-
-
-def _show(task: str) -> Show:
-    return Show(task, _problem(task), RECIPE, {"layout": task})
+    _farewell(console)
 
 
 def _problem(task: str) -> str:
@@ -76,18 +47,6 @@ def _problem(task: str) -> str:
     if task == "word" or task not in TASKS:
         return QUESTION
     return draw(TASKS[task], np.random.default_rng(SEED), 1, test=True)[0].prompt
-
-
-def _closed_form() -> tuple[Engine, list[Show], str]:
-    from foretell.cli.toy import SUFFIX, toy_engine  # noqa: PLC0415
-
-    options = {"max_new_tokens": 64, "suffix": SUFFIX, "answer_length": 3, "answer_start": 40}
-    shows = [Show(f"canvas {number}", prompt, "prophet", options) for number, prompt in enumerate(_TOYS, 1)]
-    about = "A closed-form model without weights (its words mean nothing): the whole budget against Prophet."
-    return toy_engine(), shows, about
-
-
-_TOYS = ("what is on the hill", "where does the river go", "who lives by the sea")
 
 
 def _table(console: Console, races: list[Race]) -> None:
@@ -107,16 +66,15 @@ def _table(console: Console, races: list[Race]) -> None:
     console.print(table)
 
 
-def _farewell(console: Console, bundled: bool) -> None:
+def _farewell(console: Console) -> None:
     from pathlib import Path  # noqa: PLC0415
 
     from rich.text import Text  # noqa: PLC0415
 
     docs = Path(__file__).parents[3] / "docs"
-    model, question = (MODEL, QUESTION) if bundled else ("MODEL", "...")
     lines = [
         "",
-        f'Watch one:    foretell generate {model} "{question}" --recipe prophet --watch',
+        f'Watch one:    foretell generate {MODEL} "{QUESTION}" --recipe prophet --watch',
         "Look closer:  add --trace run.npz, then: foretell trace show run.npz",
         "All recipes:  foretell recipes",
     ]
