@@ -22,12 +22,12 @@ from foretell.lab.statistics import wilson
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
+from page import command, percent, points, problems, prose, publish, spread, subject, table
 from shared import (
     PAPER_NAMES,
     SEED,
     benchmark,
     carried_out,
-    command,
     counterpart,
     decoded,
     evaluation,
@@ -35,16 +35,8 @@ from shared import (
     options_of,
     paper_model,
     parser_of,
-    percent,
-    points,
-    problems,
-    prose,
-    publish,
     renamed,
-    spread,
     studied,
-    subject,
-    table,
 )
 
 # Full, Prophet, step speedup.
