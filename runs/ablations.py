@@ -21,7 +21,8 @@ from foretell.lab.report import Row, compare
 from foretell.plots.ablations import Point, ablations
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Schedule, Staged
-from shared import benchmark, decoded, go, options_of, parser_of, publish, studied
+from page import publish
+from shared import benchmark, decoded, go, options_of, parser_of, studied
 
 PARTS = (16, 8, 4, 2)
 SMOOTH: tuple[Schedule, ...] = (Linear(), Cosine(), Exponential())

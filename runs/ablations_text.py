@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from foretell.lab.report import Row
-from shared import SEED, benchmark, command, percent, points, problems, prose, spread, subject, table
+from page import command, percent, points, problems, prose, spread, subject, table
+from shared import SEED, benchmark
 
 REDUCTIONS = ("mean", "min")
 NAMES = ("baseline", *(f"Prophet, {reduction}" for reduction in REDUCTIONS))

@@ -16,25 +16,8 @@ from foretell.errors import RequestError
 from foretell.lab.free import announced
 from foretell.lab.statistics import wilson
 from foretell.plots.histograms import Panel, histograms, progress, share_by
-from shared import (
-    PAPER_NAMES,
-    SEED,
-    SIDE,
-    benchmark,
-    command,
-    counterpart,
-    go,
-    options_of,
-    parser_of,
-    percent,
-    problems,
-    prose,
-    publish,
-    spread,
-    studied,
-    subject,
-    table,
-)
+from page import command, percent, problems, prose, publish, spread, subject, table
+from shared import PAPER_NAMES, SEED, SIDE, benchmark, counterpart, go, options_of, parser_of, studied
 
 MARKS = (25, 50, 70)
 ORDERS = {"full": "low-confidence", "random": "random"}

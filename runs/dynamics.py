@@ -17,7 +17,8 @@ from foretell.errors import RequestError
 from foretell.lab.replays import Case
 from foretell.plots.dynamics import dynamics
 from foretell.policies.stop.prophet import Prophet
-from shared import SEED, command, go, options_of, parser_of, prose, publish, studied, subject, table
+from page import command, prose, publish, subject, table
+from shared import SEED, go, options_of, parser_of, studied
 
 STEPS = 3  # of a word problem's chain
 EARLY = 0.1  # of the budget

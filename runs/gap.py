@@ -21,21 +21,8 @@ from foretell.lab.statistics import wilson
 from foretell.plots.gaps import Bin, Panel, band, binned, gaps
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from shared import (
-    SEED,
-    command,
-    go,
-    options_of,
-    parser_of,
-    percent,
-    problems,
-    prose,
-    publish,
-    spread,
-    studied,
-    subject,
-    table,
-)
+from page import command, percent, problems, prose, publish, spread, subject, table
+from shared import SEED, go, options_of, parser_of, studied
 
 REDUCTIONS = ("mean", "min")
 POINTS = (0.0, 0.25, 0.5, 0.75)  # of the budget, where the table looks

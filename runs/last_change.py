@@ -16,21 +16,8 @@ from typing import Any
 from foretell.lab.replays import Case
 from foretell.lab.statistics import wilson
 from foretell.plots.histograms import Panel, histograms, progress, share_after
-from shared import (
-    SEED,
-    command,
-    go,
-    options_of,
-    parser_of,
-    percent,
-    problems,
-    prose,
-    publish,
-    spread,
-    studied,
-    subject,
-    table,
-)
+from page import command, percent, problems, prose, publish, spread, subject, table
+from shared import SEED, go, options_of, parser_of, studied
 
 LATE = 80  # percent of the steps behind which a change is late
 

@@ -22,12 +22,12 @@ from foretell.lab.statistics import wilson
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
+from page import command, percent, points, problems, prose, publish, spread, subject, table
 from shared import (
     PAPER_NAMES,
     SEED,
     benchmark,
     carried_out,
-    command,
     counterpart,
     decoded,
     evaluation,
@@ -35,16 +35,8 @@ from shared import (
     options_of,
     paper_model,
     parser_of,
-    percent,
-    points,
-    problems,
-    prose,
-    publish,
     renamed,
-    spread,
     studied,
-    subject,
-    table,
 )
 
 # Full, Prophet, step speedup.
@@ -64,7 +56,7 @@ PAPER = {
 }  # fmt: skip
 FULL, MEAN, MIN, HALF = NAMES = ("full", "Prophet, mean gap", "Prophet, min gap", "half the budget")
 HOW = {FULL: "live", MEAN: "replayed", MIN: "replayed", HALF: "live"}
-CLOCK = 160  # problems a task whose decoding is timed
+CLOCK = 64  # problems a task whose decoding is timed
 ROUNDING = 0.01  # of the decodings may differ between two runs: other batches, other last bits of a logit
 
 

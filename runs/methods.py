@@ -22,7 +22,9 @@ from foretell.lab.results import Record
 from foretell.lab.tasks import TASKS as PROBLEMS
 from foretell.plots.frontier import Spot, frontier
 from long_canvas import long_canvas
-from shared import SEED, evaluation, go, options_of, parser_of, percent, points, publish, spread, table
+from page import percent, points, publish, spread, table
+from page import 
+from shared import SEED, evaluation, go, options_of, parser_of
 
 LOST = 0.005  # of the accuracy, that a method may lose and still count as even
 PAPER = 7.66  # times faster: the paper's best, Fast-dLLM with Prophet on GSM8K

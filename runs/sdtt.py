@@ -21,23 +21,9 @@ from foretell.lab.report import Row, compare
 from foretell.lab.results import Record
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
-from shared import (
-    SIDE,
-    benchmark,
-    decoded,
-    go,
-    options_of,
-    parser_of,
-    percent,
-    points,
-    problems,
-    prose,
-    publish,
-    renamed,
-    spread,
-    studied,
-    table,
-)
+from page import percent, points, problems, prose, publish, spread, table
+from page import 
+from shared import SIDE, benchmark, decoded, go, options_of, parser_of, renamed, studied
 
 FULL, CONTROL, STUDENT = "teacher, full", "teacher, half", "SDTT, half"
 RULES = {"mean gap": Prophet(), "min gap": Prophet(reduce="min")}

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import torch
-from matplotlib.figure import Figure
-from PIL import Image
 
 from foretell.cli.evaluate import following
 from foretell.engine.engine import folder_of
@@ -27,7 +23,7 @@ from foretell.lab.manifest import model_hash, read_manifest
 from foretell.lab.replays import Study, gather
 from foretell.lab.results import Record, read_records
 from foretell.models.family import Settings
-from results_page import RESULTS, write_index
+from results_page import RESULTS
 
 ROOT = Path(__file__).parents[1]
 SEED = 2026  # of the problems; nothing was chosen by looking at them
@@ -63,7 +59,7 @@ def parser_of(
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
     parser.add_argument("--allow-code-execution", action="store_true", help="HumanEval and MBPP run what is written")
-    parser.set_defaults(bundled=tuple(bundled), public=tuple(public))
+    parser.set_defaults(bundled=tuple(bundled), public=tuple(public), standard=limit)
     return parser
 
 
@@ -105,25 +101,6 @@ def data_of(task: str, options: argparse.Namespace) -> Path | None:
     """Where a public benchmark's file is; the bundled tasks draw their problems."""
     folder: Path | None = options.data
     return None if task in BUNDLED else folder
-
-
-def subject(options: argparse.Namespace) -> str:
-    """What the results are about, for a title."""
-    return "bundled model" if options.own else folder_of(options.model).name
-
-
-def problems(options: argparse.Namespace, limit: int | None = None) -> str:
-    """How many problems of what kind, for the first line of a page."""
-    count = options.limit if limit is None else limit
-    held = set(options.tasks) <= set(TASKS)
-    return f"{count} held-out problems a task" if held else f"Up to {count} problems a task"
-
-
-def command(script: str, options: argparse.Namespace) -> str:
-    """How a page was made, for the page."""
-    model = "" if options.own else f" --model {folder_of(options.model).name}"
-    tasks = "" if options.tasks == options.bundled else f" --tasks {' '.join(options.tasks)}"
-    return f"`python runs/{script}.py{model}{tasks}`"
 
 
 def paper_model(options: argparse.Namespace) -> str:
@@ -196,50 +173,3 @@ def decoded(task: str, recipe: str, options: argparse.Namespace) -> list[Record]
 
 def renamed(records: Sequence[Record], name: str) -> list[Record]:
     return [replace(record, recipe=name) for record in records]
-
-
-def prose(*sentences: str) -> str:
-    """A paragraph of a page."""
-    return textwrap.fill(" ".join(sentences), 120, break_long_words=False, break_on_hyphens=False)
-
-
-def percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"
-
-
-def spread(low: float, high: float) -> str:
-    """An interval of shares, in percent."""
-    return f"{100 * low:.1f} to {100 * high:.1f}"
-
-
-def points(low: float, high: float) -> str:
-    """An interval of differences, in points."""
-    return f"{100 * low:+.1f} to {100 * high:+.1f}"
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 2) -> list[str]:
-    """Markdown lines; the first `words` columns are text, the others numbers."""
-    ruler = "|" + "---|" * words + "---:|" * (len(headings) - words)
-    return ["", "| " + " | ".join(headings) + " |", ruler, *("| " + " | ".join(row) + " |" for row in rows), ""]
-
-
-def publish(
-    name: str,
-    lines: Sequence[str],
-    numbers: Mapping[str, Any],
-    options: argparse.Namespace,
-    figure: Figure | None = None,
-) -> None:
-    """Print, and write NAME.md, .json and, with a figure, .png and .svg, where results go."""
-    text = "\n".join(lines)
-    print("\n" + text)
-    if figure is not None:
-        text += f"\n\n![{name.replace('_', ' ')}]({name}.png)"
-        picture = options.out / f"{name}.png"
-        figure.savefig(picture, dpi=100)
-        Image.open(picture).convert("RGB").quantize(128).save(picture, optimize=True)  # a third of the size
-        figure.savefig(options.out / f"{name}.svg", metadata={"Date": None})
-    whole = {"model": options.model if options.own else folder_of(options.model).name, "seed": SEED, **numbers}
-    (options.out / f"{name}.md").write_text(text + "\n", encoding="utf8")
-    (options.out / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf8")
-    write_index(options.out)

@@ -16,7 +16,9 @@ from typing import Any
 from foretell.lab.evaluate import evaluate
 from foretell.lab.report import Row, compare
 from methods import LOST, PARALLEL
-from shared import evaluation, go, options_of, parser_of, percent, publish, table
+from page import percent, publish, table
+from page import 
+from shared import evaluation, go, options_of, parser_of
 
 OTHER = 77  # the seed of these problems
 SELECT = ("threshold", "threshold(0.7)", "factor", "frechet", "frechet(0.1)", "entropy_bound", "entropy_bound(0.5)")

@@ -26,8 +26,9 @@ from foretell.lab.replays import Case, Study
 from foretell.lab.report import Row, compare
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
+from page import publish, table
 from results_page import RESULTS
-from shared import SEED, TASKS, go, options_of, parser_of, publish, studied, table
+from shared import SEED, TASKS, go, options_of, parser_of, studied
 
 FREE = ("word-free", "choice-free")  # the same problems without a pinned suffix
 
@@ -103,7 +104,7 @@ def main() -> None:
     found["public sudoku"] = public_sudoku(options)
     lines = markdown(found)
     publish("tiny", ["# The bundled model, measured", "", *lines], found, options)
-    if options.own and options.out == RESULTS:
+    if options.own and options.out.resolve() == RESULTS.resolve():
         text = "\n".join(lines).replace("## ", "### ")
         card = CARD.read_text(encoding="utf8")
         card = re.sub(r"(?<=runs/ -->\n).*(?=<!-- end of results -->)", lambda _: f"\n{text}\n", card, flags=re.DOTALL)

@@ -60,8 +60,7 @@ def histograms(panels: Sequence[Panel], columns: int, xlabel: str, marks: Sequen
         axes.set_ylim(0, 1.2 * max(top, 1))  # room for the shares
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    for axes in grid[-1]:
-        axes.set_xlabel(xlabel, fontsize=8)
+    figure.supxlabel(xlabel, fontsize=8)
     for axes in grid[:, 0]:
         axes.set_ylabel("% of the answers", fontsize=8)
     handles, labels = grid.flat[0].get_legend_handles_labels()

@@ -1,0 +1,83 @@
+"""How the scripts of the study write their pages: words, numbers, tables, files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from PIL import Image
+
+from foretell.engine.engine import folder_of
+from results_page import write_index
+from shared import SEED, TASKS
+
+
+def subject(options: argparse.Namespace) -> str:
+    """What the results are about, for a title."""
+    return "bundled model" if options.own else folder_of(options.model).name
+
+
+def problems(options: argparse.Namespace, limit: int | None = None) -> str:
+    """How many problems of what kind, for the first line of a page."""
+    count = options.limit if limit is None else limit
+    held = set(options.tasks) <= set(TASKS)
+    return f"{count} held-out problems a task" if held else f"Up to {count} problems a task"
+
+
+def command(script: str, options: argparse.Namespace) -> str:
+    """How a page was made, for the page."""
+    model = "" if options.own else f" --model {folder_of(options.model).name}"
+    tasks = "" if options.tasks == options.bundled else f" --tasks {' '.join(options.tasks)}"
+    limit = "" if options.limit == options.standard else f" --limit {options.limit}"
+    return f"`python runs/{script}.py{model}{tasks}{limit}`"
+
+
+def prose(*sentences: str) -> str:
+    """A paragraph of a page."""
+    return textwrap.fill(" ".join(sentences), 120, break_long_words=False, break_on_hyphens=False)
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def spread(low: float, high: float) -> str:
+    """An interval of shares, in percent."""
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def points(low: float, high: float) -> str:
+    """An interval of differences, in points."""
+    return f"{100 * low:+.1f} to {100 * high:+.1f}"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 2) -> list[str]:
+    """Markdown lines; the first `words` columns are text, the others numbers."""
+    ruler = "|" + "---|" * words + "---:|" * (len(headings) - words)
+    return ["", "| " + " | ".join(headings) + " |", ruler, *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def publish(
+    name: str,
+    lines: Sequence[str],
+    numbers: Mapping[str, Any],
+    options: argparse.Namespace,
+    figure: Figure | None = None,
+) -> None:
+    """Print, and write NAME.md, .json and, with a figure, .png and .svg, where results go."""
+    text = "\n".join(lines)
+    print("\n" + text)
+    if figure is not None:
+        text += f"\n\n![{name.replace('_', ' ')}]({name}.png)"
+        picture = options.out / f"{name}.png"
+        figure.savefig(picture, dpi=100)
+        Image.open(picture).convert("RGB").quantize(128).save(picture, optimize=True)  # a third of the size
+        figure.savefig(options.out / f"{name}.svg", metadata={"Date": None})
+    whole = {"model": options.model if options.own else folder_of(options.model).name, "seed": SEED, **numbers}
+    (options.out / f"{name}.md").write_text(text + "\n", encoding="utf8")
+    (options.out / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf8")
+    write_index(options.out)
