@@ -23,7 +23,6 @@ from foretell.lab.tasks import TASKS as PROBLEMS
 from foretell.plots.frontier import Spot, frontier
 from long_canvas import long_canvas
 from page import percent, points, publish, spread, table
-from page import 
 from shared import SEED, evaluation, go, options_of, parser_of
 
 LOST = 0.005  # of the accuracy, that a method may lose and still count as even

@@ -22,7 +22,6 @@ from foretell.lab.results import Record
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from page import percent, points, problems, prose, publish, spread, table
-from page import 
 from shared import SIDE, benchmark, decoded, go, options_of, parser_of, renamed, studied
 
 FULL, CONTROL, STUDENT = "teacher, full", "teacher, half", "SDTT, half"

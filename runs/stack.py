@@ -17,7 +17,6 @@ from foretell.lab.evaluate import evaluate
 from foretell.lab.report import Row, compare
 from methods import LOST, PARALLEL
 from page import percent, publish, table
-from page import 
 from shared import evaluation, go, options_of, parser_of
 
 OTHER = 77  # the seed of these problems
