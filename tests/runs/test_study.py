@@ -91,6 +91,7 @@ def test_decodings_are_shared(run: Run, checkpoint: Path, tmp_path: Path) -> Non
 def test_public_benchmarks_with_and_without_their_suffix(run: Run, literate: Path, data: Path, tmp_path: Path) -> None:
     page = run("convergence", literate, "--tasks", "mmlu", "--limit", "2", "--data", str(data))
     assert "| mmlu, suffix, low-confidence |" in page
+    assert "`python runs/convergence.py --model literate --tasks mmlu --limit 2`" in page
     assert "99.7 | 99.9" in page
     assert folders(tmp_path) == {
         f"traced/{task}/{order}/2" for task in ("mmlu", "mmlu-free") for order in ("full", "random")
