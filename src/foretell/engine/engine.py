@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,8 +14,9 @@ from torch import Tensor
 from foretell.decode import Step, decode
 from foretell.engine.codec import Codec
 from foretell.engine.options import Options, Order, order
-from foretell.engine.scheduler import Finish, Outcome, Row, Scheduler, outcome_of
-from foretell.engine.trace import Recorder, Trace, with_words
+from foretell.engine.outcome import Finish, Outcome, Row, outcome_of
+from foretell.engine.scheduler import Scheduler
+from foretell.engine.trace import Trace, with_words
 from foretell.errors import ModelError, RequestError, unknown
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.chat import Message
@@ -164,11 +164,14 @@ class Engine:
         asked = self.order(**options)
         request = self.request(prompt, asked)
         state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device)
-        row = Row(0, request, time.perf_counter(), Recorder(request) if trace else None)
+        row = Row.start(0, request, record=trace)
         for step in decode(self.model, state, request.recipe, observed=True):
-            row.observe(step, 0)
+            if row.recorder is not None:
+                row.recorder.observe(step, 0)
             frame = _frame(state, step)
-            if state.done[0]:
+            if frame.settled:
+                row.settle(step, 0)
+            if state.finished[0]:
                 frame = replace(frame, completion=self._completion(outcome_of(0, row, state), asked))
             yield frame
 
@@ -219,7 +222,7 @@ class Engine:
             steps=outcome.steps,
             budget=request.budget,
             forwards=outcome.forwards,
-            computed=outcome.computed,
+            computed=outcome.usage.computed,
             exit=outcome.exit,
             finish=outcome.finish,
             seconds=outcome.seconds,
@@ -299,7 +302,7 @@ def _frame(state: DecodeState, step: Step) -> Frame:
     value, bar = step.verdict.value, step.verdict.bar
     return Frame(
         step=int(step.index[0]),
-        budget=state.budget,
+        budget=int(state.budget[0]),
         tokens=tuple(step.draft[0].tolist()),
         filled=tuple((~state.blank[0]).tolist()),
         fresh=tuple(step.unmasked[0].tolist()),
