@@ -68,8 +68,8 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
 
 def line_of(name: str | int, done: Completion | Failure) -> str:
     """One line of JSON."""
-    failed = isinstance(done, Failure)
-    return json.dumps({"id": name, "error": str(done)} if failed else record(name, done), ensure_ascii=False)
+    told = {"id": name, "error": str(done)} if isinstance(done, Failure) else record(name, done)
+    return json.dumps(told, ensure_ascii=False)
 
 
 class Ledger:
