@@ -65,11 +65,12 @@ class Scheduler:
 
     def submit(self, request: Request) -> int:
         """Queue a request, at any time between two steps; returns its ticket."""
-        if request.kind not in self._groups:
+        kind = request.kind
+        if kind not in self._groups:
             if request.recipe.cache.stores:
                 self.model.new_cache(0, 0)  # a model that keeps no cache says so before anything waits for it
-            self._groups[request.kind] = Group(request.kind[0])
-        group = self._groups[request.kind]
+            self._groups[kind] = Group(kind[0])
+        group = self._groups[kind]
         group.waiting.append(Waiting(self.submitted, request))
         self._line.append(group)
         self.submitted += 1
