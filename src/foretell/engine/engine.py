@@ -25,6 +25,7 @@ from foretell.models.transformer import UNBOUNDED, Transformer
 from foretell.protocols import Denoiser
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
+AHEAD = 256  # requests of a list among which prompts of like length are looked for
 SMALL = 50_000_000  # parameters up to which handing work to other threads costs more than the work
 Prompt = str | Sequence[Message]
 
@@ -178,7 +179,8 @@ class Engine:
         one_of("errors", errors, ("raise", "return"))
         if batch_size < 1:
             raise RequestError(f"batch_size must be at least 1, got {batch_size}")
-        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device)
+        # All of them are wanted, so nobody minds to be passed over.
+        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device, AHEAD, AHEAD)
         failed: list[tuple[int, Failure]] = []
         asked: list[tuple[int, Order]] = []  # by ticket
         for index, (prompt, way) in enumerate(orders):

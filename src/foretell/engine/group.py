@@ -36,17 +36,16 @@ class Group:
         The first in line has been passed over most often; after `patience` times it is its turn, whatever it adds.
         """
         near = self.waiting[:lookahead]
-        at = 0 if near[0].passed >= patience else min(range(len(near)), key=lambda i: self._padding(near[i].request))
+        at = 0
+        if self.rows and near[0].passed < patience:
+            widest = max(len(row.request.prompt) for row in self.rows)
+            sizes = [len(one.request.prompt) for one in near]
+            # The padded columns of a full pass with it, up to what is the same for all.
+            at = min(range(len(near)), key=lambda i: max(widest, sizes[i]) * (len(self.rows) + 1) - sizes[i])
         for one in near[:at]:
             one.passed += 1
         chosen = self.waiting.pop(at)
         self.rows.append(Row.start(chosen.ticket, chosen.request, record=record))
-
-    def _padding(self, request: Request) -> int:
-        """How the padded columns of a full pass would grow, up to what is the same for every request."""
-        size = len(request.prompt)
-        widest = max((len(row.request.prompt) for row in self.rows), default=size)
-        return max(widest, size) * (len(self.rows) + 1) - size
 
     @property
     def unseated(self) -> list[Request]:

@@ -31,8 +31,8 @@ class Scheduler:
     max_batch: int = 8
     record: bool = False  # observe every position and hand out traces
     device: torch.device | str = "cpu"
-    lookahead: int = 32  # requests of a group among which the one that pads least is taken; 1: the order of arrival
-    patience: int = 8  # how often a request may be passed over
+    lookahead: int = 64  # requests of a group among which the one that pads least is taken; 1: the order of arrival
+    patience: int = 32  # how often a request may be passed over
     submitted: int = field(default=0, init=False)
     _groups: dict[tuple[Recipe, int], Group] = field(default_factory=dict, init=False)
     _line: deque[Group] = field(default_factory=deque, init=False)  # one place for each request that waits
