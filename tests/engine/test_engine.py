@@ -141,6 +141,12 @@ def test_usage_adds_up(engine: foretell.Engine) -> None:
     assert alone.spent == alone.computed == fresh.usage.spent - before.spent
 
 
+def test_prompts_of_like_length_are_decoded_together(engine: foretell.Engine) -> None:
+    fresh = foretell.Engine(engine.model, engine.codec)
+    fresh.generate(["Tom has 3 apples.", " ".join([PROMPT] * 4)] * 6, batch_size=2, max_new_tokens=4)
+    assert fresh.usage.padding == 0  # a short and a long one in every pass would make it 0.3
+
+
 def test_stream_equals_generate(engine: foretell.Engine) -> None:
     asked: dict[str, Any] = {
         "recipe": "prophet stop.tau.high=2",
