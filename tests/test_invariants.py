@@ -109,7 +109,8 @@ def batches(draw: st.DrawFn) -> list[Request]:
         offsets = sorted(draw(st.sets(st.integers(0, length - 1), max_size=min(3, length - 1))))
         answer = (0, draw(st.integers(1, length))) if draw(st.booleans()) else None
         layout = Layout(length, tuple((o, draw(st.integers(1, 11))) for o in offsets), answer)
-        requests.append(Request(tuple(draw(st.lists(st.integers(1, 11), max_size=4))), layout, recipe, seed=row * 7))
+        own = replace(recipe, steps=draw(st.one_of(st.just(recipe.steps), st.integers(1, 24))))  # rows share all else
+        requests.append(Request(tuple(draw(st.lists(st.integers(1, 11), max_size=4))), layout, own, seed=row * 7))
     return requests
 
 

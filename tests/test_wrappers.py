@@ -123,8 +123,17 @@ def test_guided_keeps_a_pair_of_caches(model: Denoiser, wrap: type) -> None:
     rows = torch.tensor([2, 0])
     some = a_pass(inputs.canvas[rows], prompt=5)
     part = some._replace(columns=some.columns[:, 6:9], asked=torch.arange(3).expand(2, 3))
-    for store in (cache.view(rows), cache.select(rows), cache.pad(1, 0).view(rows)):
+
+    def check(store: KVStore) -> None:
         torch.testing.assert_close(all_logits(guided, part._replace(cache=store)), plain[rows, 6:9], atol=1e-4, rtol=0)
+
+    with torch.inference_mode():
+        check(cache.view(rows))
+        cache.keep([2, 0])
+        check(cache.view(None))
+        cache.grow(4, 15)
+        cache.trim(3)
+        check(cache.view(torch.tensor([0, 1])))
 
 
 def test_guided_refuses_another_models_cache(model: Denoiser) -> None:

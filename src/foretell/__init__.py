@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretell.decode import Step, denoise_step
-    from foretell.engine.engine import Completion, Engine, Frame, load
+    from foretell.engine.engine import Completion, Engine, Failure, Frame, load
     from foretell.engine.files import load_traces, save_traces
     from foretell.engine.trace import Recorder, Trace
     from foretell.errors import (
@@ -27,6 +27,7 @@ __all__ = [
     "PRESETS",
     "Completion",
     "Engine",
+    "Failure",
     "ForetellError",
     "Frame",
     "Layout",
@@ -53,7 +54,7 @@ __version__ = "0.1.0"
 # Loaded when first asked for, so that `foretell --help` does not wait for torch.
 _HOMES = {
     "decode": ("Step", "denoise_step"),
-    "engine.engine": ("Completion", "Engine", "Frame", "load"),
+    "engine.engine": ("Completion", "Engine", "Failure", "Frame", "load"),
     "engine.files": ("load_traces", "save_traces"),
     "engine.trace": ("Recorder", "Trace"),
     "errors": (

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from foretell.predict import predict
-from foretell.protocols import Beliefs, Denoiser, Verdict
+from foretell.prediction import Prediction
+from foretell.protocols import Denoiser, Verdict
 from foretell.recipe import Recipe
 from foretell.state import DecodeState
 
@@ -19,7 +20,7 @@ class Step:
     """What happened to every row during one step; what recorders and streams consume."""
 
     index: Tensor  # [B] which step of its own this was, from 0
-    beliefs: Beliefs
+    beliefs: Prediction  # what nobody has read of it by the next step is gone then, with the logits
     draft: Tensor  # [B, N] what each position holds now, or would hold
     answer: Tensor  # [B, N] the region as it was for this step
     unmasked: Tensor  # [B, N] positions filled by this step
@@ -34,8 +35,10 @@ class Step:
 
 def decode(model: Denoiser, state: DecodeState, recipe: Recipe, *, observed: bool = False) -> Iterator[Step]:
     """Denoise `state` in place until no mask is left, yielding after every step."""
-    while not state.done.all():
-        yield denoise_step(model, state, recipe, observed=observed)
+    while not all(state.finished):
+        step = denoise_step(model, state, recipe, observed=observed)
+        yield step
+        step.beliefs.release()  # the caller may still hold it, and two steps' logits must not pile up
 
 
 @torch.inference_mode()
@@ -44,7 +47,7 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
 
     Beliefs are made only of what the policies read; an `observed` step makes them of every position.
     """
-    alive, index, eligible = ~state.done, state.step.clone(), state.eligible
+    alive, index, eligible = ~state.done, state.step, state.eligible
     state.answer = recipe.region(state)
     watched = torch.where(state.checking[:, None], state.hasty, recipe.stop.reads(state)) & alive[:, None]
     beliefs = predict(model, state, recipe, eligible | watched)
@@ -54,7 +57,8 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     verdict = verdict._replace(settled=verdict.settled & alive & ~state.checking)
     commit = verdict.settled | state.checking | (alive & (state.step + 1 >= state.budget))
     rest = commit[:, None] & state.masked
-    beliefs.complete(rest)
+    if commit.any():
+        beliefs.complete(rest)
     tokens = beliefs.tokens
     if observed:  # the state learns nothing from being watched
         tokens = tokens.clone()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -70,14 +70,21 @@ class Request:
         """T_max: the recipe's steps, or one for every position of the window."""
         return self.recipe.steps or self.layout.length
 
+    @property
+    def kind(self) -> tuple[Recipe, int]:
+        """What the requests of one batch have in common: the recipe without its steps, and the window's length."""
+        return replace(self.recipe, steps=None), self.layout.length
+
 
 def lay_out(
     requests: Sequence[Request], mask_id: int, end_ids: tuple[int, ...] = (), device: torch.device | str = "cpu"
 ) -> DecodeState:
-    """A fresh state for requests that share a recipe and a window length."""
-    recipe, length = requests[0].recipe, requests[0].layout.length
-    if any(r.recipe != recipe or r.layout.length != length for r in requests):
-        raise LayoutError("the requests of one batch must share their recipe and window length")
+    """A fresh state for requests of one `kind`."""
+    recipe, length = requests[0].kind
+    if any(r.kind != (recipe, length) for r in requests):
+        raise LayoutError(
+            "the requests of one batch must share their window length, and their recipe but for its steps"
+        )
     rows, width = len(requests), max(len(r.prompt) for r in requests) + length
     canvas = torch.full((rows, width), mask_id)
     valid = torch.ones(rows, width, dtype=torch.bool)
@@ -100,16 +107,17 @@ def lay_out(
         draft=canvas[:, width - length :].to(device, copy=True),
         unchanged=torch.zeros(rows, length, dtype=torch.long, device=device),
         step=torch.zeros(rows, dtype=torch.long, device=device),
+        budget=torch.tensor([r.budget for r in requests], dtype=torch.long, device=device),
         seed=torch.tensor([r.seed for r in requests], dtype=torch.long, device=device),
         forwards=torch.zeros(rows, dtype=torch.long, device=device),
         computed=torch.zeros(rows, dtype=torch.long, device=device),
+        spent=torch.zeros(rows, dtype=torch.long, device=device),
         cached_block=torch.full((rows,), -1, device=device),
         cached_step=torch.zeros(rows, dtype=torch.long, device=device),
         held=torch.zeros(rows, length, dtype=torch.bool, device=device),
         current=torch.zeros(rows, length, dtype=torch.bool, device=device),
         hasty=torch.zeros(rows, length, dtype=torch.bool, device=device),
         checks=torch.zeros(rows, dtype=torch.long, device=device),
-        budget=requests[0].budget,
         block_length=recipe.block_length or length,
         mask_id=mask_id,
         end_ids=end_ids,

@@ -12,16 +12,16 @@ from torch import Tensor
 from foretell.prediction import Part, Prediction
 from foretell.protocols import Denoiser, Inputs
 from foretell.recipe import Recipe
-from foretell.state import DecodeState, Plan
+from foretell.state import DecodeState, Plan, picked
 from foretell.wrappers import Guided, Suppressed
 
 
 class Pass(NamedTuple):
     """A forward pass to be made: some rows, and the window positions to compute of each."""
 
-    rows: Tensor  # [b]
+    rows: Tensor  # [b] in rising order
     query: Tensor  # [b, w] window positions; a row with fewer of its own has others behind them
-    real: Tensor | None  # [b, w] its own; None is all of them
+    real: Tensor | None  # [b, w] its own; None is the whole window, in order
     prompt: bool  # whether the prompt is computed as well
 
 
@@ -64,7 +64,7 @@ def binding(plan: Plan, wanted: Tensor, state: DecodeState) -> Plan:
     if query is not None:
         query = query | wanted | ~state.held
         query = query if visible is None else query & visible
-    return Plan(plan.full | state.checking, query, visible)
+    return Plan(None if plan.full is None else plan.full | state.checking, query, visible)
 
 
 def _needed(state: DecodeState) -> Tensor | None:
@@ -74,15 +74,17 @@ def _needed(state: DecodeState) -> Tensor | None:
 
 def passes(plan: Plan, state: DecodeState) -> Iterator[Pass]:
     """At most two: rows that recompute everything in sight, then rows that recompute their query."""
-    alive = ~state.done
-    full = (plan.full & alive).nonzero().squeeze(1)
-    if len(full):
-        yield _whole(full, plan.visible, state)
-    if plan.query is None:
-        return
-    rest = (~plan.full & alive).nonzero().squeeze(1)
-    if len(rest):
-        yield _some(rest, plan.query, prompt=False)
+    alive = [row for row, over in enumerate(state.finished) if not over]
+    full = set(alive) if plan.full is None else {row for row, whole in enumerate(plan.full.tolist()) if whole}
+    if everything := [row for row in alive if row in full]:
+        yield _whole(_rows(everything, state), plan.visible, state)
+    if rest := [row for row in alive if row not in full]:
+        assert plan.query is not None, "a row that does not recompute everything has a query"
+        yield _some(_rows(rest, state), plan.query, prompt=False)
+
+
+def _rows(chosen: list[int], state: DecodeState) -> Tensor:
+    return state.rows if len(chosen) == len(state.rows) else torch.tensor(chosen, device=state.rows.device)
 
 
 def _whole(rows: Tensor, visible: Tensor | None, state: DecodeState) -> Pass:
@@ -97,7 +99,7 @@ def _some(rows: Tensor, inside: Tensor, *, prompt: bool) -> Pass:
     A full pass is filled up with positions out of sight, which nothing attends to; a partial one repeats a position
     of its own, because it would overwrite the keys and values of any other.
     """
-    mine = inside[rows]
+    mine = picked(inside, rows)
     count = mine.sum(dim=1, keepdim=True)
     width = int(count.max())
     query = mine.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width]
@@ -109,6 +111,7 @@ def visible_keys(plan: Plan, state: DecodeState) -> Tensor:
     """Columns that may be attended: real tokens in sight, of which something is known. [B, L]"""
     seen = plan.visible
     if plan.query is not None:
+        assert plan.full is not None, "a query is for the rows that are not recomputed in full"
         known = torch.where(plan.full[:, None], True, state.held | plan.query)
         seen = known if seen is None else seen & known
     if seen is None:
@@ -119,38 +122,52 @@ def visible_keys(plan: Plan, state: DecodeState) -> Tensor:
 
 
 def _run(model: Denoiser, one: Pass, keys: Tensor, state: DecodeState, *, cached: bool) -> Part:
-    columns = one.query + state.prompt_length
-    if one.prompt:
-        prompt = torch.arange(state.prompt_length, device=columns.device).expand(len(one.rows), -1)
-        columns = torch.cat([prompt, columns], dim=1)
-    _count(one, state)
-    last = torch.arange(columns.shape[1] - one.query.shape[1], columns.shape[1], device=columns.device)
+    columns = _columns(one, state)
+    _count(one, columns.shape[1], state)
+    front = state.prompt_length if one.prompt else 0
+    view = None
+    if cached and state.cache is not None:
+        view = state.cache.view(None if len(one.rows) == len(state.rows) else one.rows)
     inputs = Inputs(
-        canvas=state.canvas[one.rows],
-        places=state.places[one.rows],
-        keys=keys[one.rows],
+        canvas=picked(state.canvas, one.rows),
+        places=picked(state.places, one.rows),
+        keys=picked(keys, one.rows),
         columns=columns,
-        asked=last.expand_as(one.query),
-        cache=state.cache.view(one.rows) if cached and state.cache is not None else None,
+        asked=state.columns[front : columns.shape[1]].expand_as(one.query),
+        cache=view,
         prompt=state.prompt_length,
     )
     return Part(one.rows, one.query, one.real, model(inputs))
 
 
+def _columns(one: Pass, state: DecodeState) -> Tensor:
+    """The canvas columns of a pass, those that are asked for last. [b, q]"""
+    if one.prompt and one.real is None:
+        return state.columns.expand(len(one.rows), -1)
+    columns = one.query + state.prompt_length
+    if not one.prompt:
+        return columns
+    return torch.cat([state.columns[: state.prompt_length].expand(len(one.rows), -1), columns], dim=1)
+
+
 def _run_whole(model: Denoiser, state: DecodeState, rows: Tensor) -> Part:
     """A pass over the whole canvas, for rows that commit what the step's own passes did not compute."""
-    plan = Plan(torch.ones_like(state.done), visible=_needed(state))
+    plan = Plan(visible=_needed(state))
     return _run(model, _whole(rows, plan.visible, state), visible_keys(plan, state), state, cached=False)
 
 
-def _count(one: Pass, state: DecodeState) -> None:
-    state.forwards[one.rows] += 1
-    prompt = state.valid[one.rows, : state.prompt_length].sum(dim=1) if one.prompt else 0
-    state.computed[one.rows] += prompt + (one.query.shape[1] if one.real is None else one.real.sum(dim=1))
+def _count(one: Pass, width: int, state: DecodeState) -> None:
+    """Note a pass of `width` columns, and how many of those its rows needed."""
+    size = torch.full_like(one.rows, one.query.shape[1]) if one.real is None else one.real.sum(dim=1)
+    needed = size + picked(state.prompt_sizes, one.rows) if one.prompt else size
+    state.forwards.index_add_(0, one.rows, torch.ones_like(one.rows))
+    state.computed.index_add_(0, one.rows, needed)
+    state.spent.index_add_(0, one.rows, torch.full_like(one.rows, width))
 
 
 def _remember(plan: Plan, state: DecodeState) -> None:
     """Note of which positions the cache now holds keys and values, and since when."""
+    assert plan.full is not None, "a cache that stores says what it recomputes"
     assert plan.query is not None, "a cache that stores says what it recomputes"
     full, alive = plan.full, ~state.done
     seen = torch.ones_like(state.held) if plan.visible is None else plan.visible

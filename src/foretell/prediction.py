@@ -9,9 +9,10 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from foretell.errors import RequestError
 from foretell.protocols import Precise, Readout, Sample
 from foretell.reductions import best_two, entropy, log_sum_exp
-from foretell.state import DecodeState
+from foretell.state import DecodeState, picked
 
 Exact = Callable[[Tensor], Tensor]  # token ids [n, k] -> logits [n, k]
 
@@ -20,10 +21,21 @@ Exact = Callable[[Tensor], Tensor]  # token ids [n, k] -> logits [n, k]
 class Part:
     """One forward pass of a step, not yet turned into logits."""
 
-    rows: Tensor  # [b] rows of the state
+    rows: Tensor  # [b] rows of the state, in rising order
     query: Tensor  # [b, w] window position of every asked column
-    real: Tensor | None  # [b, w] false on columns that only make the pass a rectangle; None if there are none
+    real: Tensor | None  # [b, w] false on columns that only make the pass a rectangle; None: the whole window in order
     readout: Readout
+
+    def of(self, grid: Tensor) -> Tensor:
+        """What a bool [B, N] says of each asked column; false where that is none of the row's own. [b, w]"""
+        if self.real is None:
+            return picked(grid, self.rows)
+        return grid[self.rows[:, None], self.query] & self.real
+
+    def where(self, at_row: Tensor, at: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """The state's row and position, of `rows` rows, behind pass rows `at_row` and asked columns `at`. [n] each"""
+        row = at_row if len(self.rows) == rows else self.rows[at_row]
+        return row, at if self.real is None else self.query[at_row, at]
 
 
 class Reading:
@@ -83,6 +95,7 @@ class Prediction:
         self._blank = state.blank
         self._seen = torch.zeros_like(self._blank)  # [B, N]
         self._readings: list[Reading] = []
+        self._released = False
         self._spreads: dict[str, Tensor] = {}  # statistics asked for since the last reading
         self.tokens = torch.where(self._blank, state.draft, state.window)  # [B, N]
 
@@ -90,8 +103,7 @@ class Prediction:
         """Make beliefs of the positions `wanted` [B, N] that have none yet and were computed."""
         fresh = wanted & ~self._seen
         for part in self._parts:
-            here = fresh[part.rows[:, None], part.query]
-            at_row, at = (here if part.real is None else here & part.real).nonzero(as_tuple=True)
+            at_row, at = part.of(fresh).nonzero(as_tuple=True)
             if len(at):
                 self._read(part, at_row, at)
 
@@ -108,14 +120,19 @@ class Prediction:
         self._spreads.clear()
         logits = part.readout(at_row, at)
         logits[:, self._state.mask_id] = -torch.inf  # a mask is never an answer, and proposing one would loop forever
-        row, position = part.rows[at_row], part.query[at_row, at]
+        row, position = part.where(at_row, at, len(self._blank))
         self._seen[row, position] = True
         proposed = self._sample(logits, self._state, row, position)
-        self.tokens[row, position] = torch.where(self._blank[row, position], proposed, self.tokens[row, position])
+        tokens = torch.where(self._blank[row, position], proposed, self.tokens[row, position])
+        self.tokens[row, position] = tokens
         exact = None
         if logits.dtype in (torch.bfloat16, torch.float16) and isinstance(part.readout, Precise):
             exact = partial(part.readout.precise, at_row, at)
-        self._readings.append(Reading(row, position, logits, self.tokens[row, position], exact))
+        self._readings.append(Reading(row, position, logits, tokens, exact))
+
+    def release(self) -> None:
+        """Let go of the passes and their logits. Statistics that someone has asked for by now stay."""
+        self._parts, self._readings, self._released = [], [], True
 
     @property
     def confidence(self) -> Tensor:
@@ -140,6 +157,8 @@ class Prediction:
     @torch.inference_mode()  # observers read after the step, and the logits are inference tensors
     def _spread(self, statistic: str, fill: float) -> Tensor:
         if statistic not in self._spreads:
+            if self._released:
+                raise RequestError(f"the {statistic} of a step must be read before the next step; its logits are gone")
             values = [getattr(reading, statistic) for reading in self._readings]
             dtype = values[0].dtype if values else torch.float32
             full = torch.full(self.tokens.shape, fill, dtype=dtype, device=self.tokens.device)

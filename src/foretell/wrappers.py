@@ -5,6 +5,7 @@ They nest in any order, and a wrapped model is decoded like a bare one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -82,14 +83,20 @@ class PairKV:
     told: KVStore
     untold: KVStore
 
-    def view(self, rows: Tensor) -> PairKV:
+    def view(self, rows: Tensor | None) -> PairKV:
         return PairKV(self.told.view(rows), self.untold.view(rows))
 
-    def select(self, rows: Tensor) -> PairKV:
-        return PairKV(self.told.select(rows), self.untold.select(rows))
+    def keep(self, rows: Sequence[int]) -> None:
+        self.told.keep(rows)
+        self.untold.keep(rows)
 
-    def pad(self, rows: int, columns: int) -> PairKV:
-        return PairKV(self.told.pad(rows, columns), self.untold.pad(rows, columns))
+    def grow(self, rows: int, columns: int) -> None:
+        self.told.grow(rows, columns)
+        self.untold.grow(rows, columns)
+
+    def trim(self, columns: int) -> None:
+        self.told.trim(columns)
+        self.untold.trim(columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,6 @@ def test_standard_input(run: Run, checkpoint: Path) -> None:
         ('{"messages": "Tom"}', 'line 2: "messages" must be a list'),
         ('{"prompt": "Tom", "id": [1]}', 'line 2: "id" must be a string or a whole number'),
         ("[1, 2]", "line 2: must be a string or an object"),
-        ('"Tom owns a zeppelin"', "line 2: the model's vocabulary has no 'owns'"),
     ],
 )
 def test_a_bad_line_is_named_before_anything_is_decoded(
@@ -123,6 +122,35 @@ def test_a_bad_line_is_named_before_anything_is_decoded(
     assert f"prompts.jsonl, {says}" in result.stderr
     assert result.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["prompts.jsonl"]
+
+
+def test_a_prompt_that_cannot_be_decoded_fails_alone(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    file, out, trace = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl", tmp_path / "run.npz"
+    file.write_text('"Tom has 4 balls."\n{"prompt": "Tom owns a zeppelin", "id": "b"}\n"Ann has 3 pens."\n')
+    result = run("generate", checkpoint, "--file", file, "--json", "--out", out, "--trace", trace, code=1)
+    found = {row["id"]: row for row in rows(result.stdout)}
+    assert found == {row["id"]: row for row in rows(out.read_text())}
+    assert set(found) == {1, "b", 3}
+    assert set(found["b"]) == {"id", "error"}
+    assert str(found["b"]["error"]).startswith("the model's vocabulary has no 'owns'")
+    assert found[3]["text"] == load(checkpoint).generate("Ann has 3 pens.").text
+    assert "error: " in result.stderr
+    assert "prompts.jsonl, line 2: the model's vocabulary has no 'owns'" in result.stderr
+    assert "2 prompts" in result.stderr
+    assert len(load_traces(trace)) == 2
+    for words in ([], ["--watch"]):
+        shown = run("generate", checkpoint, "--file", file, *words, code=1).stdout
+        assert "zeppelin" not in shown
+        assert load(checkpoint).generate("Ann has 3 pens.").text in shown
+    file.write_text('"Tom owns a zeppelin"\n"a yacht"\n')
+    assert "no prompt was decoded" in run("generate", checkpoint, "--file", file, code=1).stderr
+
+
+def test_one_prompt_that_cannot_be_decoded_is_an_error(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    result = run("generate", checkpoint, "Tom owns a zeppelin", "--json", "--out", tmp_path / "out.jsonl", code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: the model's vocabulary has no 'owns'")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,9 @@ import torch
 import foretell
 from foretell.engine.options import ALIASES, NO_REGION
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, VocabularyError
+from foretell.models.toy import Toy
+from foretell.protocols import Denoiser, Inputs, Readout
+from foretell.state import KVStore
 
 PROMPT = "Tom has 3 boxes with 4 apples each."
 SMALL: dict[str, Any] = {"max_new_tokens": 16, "block_length": 8}
@@ -45,6 +48,104 @@ def test_many_prompts_equal_one_by_one(engine: foretell.Engine) -> None:
         alone = engine.generate(prompt, recipe="prophet", answer_length=3, **SMALL)
         assert replace(alone, seconds=0.0) == replace(one, seconds=0.0)
     assert engine.generate([], **SMALL) == []
+
+
+BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    ("Tom has 3 Zanzibar.", SMALL, VocabularyError, "Zanzibar"),
+    (PROMPT, {"recipe": "profet"}, RecipeError, "did you mean 'prophet'"),
+    (PROMPT, {"layout": "sudoku"}, RequestError, "describes no layouts"),
+    (PROMPT, {"max_new_tokens": 250}, RequestError, "are more than the 256"),
+    (PROMPT, {**SMALL, "steps": 0}, RecipeError, "steps must be at least 1, got 0"),
+    (3, SMALL, RequestError, "a string or a list of messages, got int"),
+    ([{"role": "usr", "content": "Tom"}], SMALL, RequestError, "did you mean 'user'"),
+]
+
+
+def test_what_cannot_be_decoded_fails_alone(engine: foretell.Engine) -> None:
+    good: list[tuple[Any, dict[str, Any]]] = [(PROMPT, SMALL), ("Tom has 3 apples.", {**SMALL, "steps": 5})]
+    orders = [good[0], *((prompt, options) for prompt, options, _, _ in BAD), good[1]]
+    found = dict(engine.fulfil(orders, errors="return"))
+    assert sorted(found) == list(range(len(orders)))
+    for index, (_, _, error, message) in enumerate(BAD, 1):
+        failure = found[index]
+        assert isinstance(failure, foretell.Failure)
+        assert type(failure.error) is error
+        assert message in str(failure)
+    for index, (prompt, options) in ((0, good[0]), (len(orders) - 1, good[1])):
+        done = found[index]
+        assert isinstance(done, foretell.Completion)
+        assert done.tokens == engine.generate(prompt, **options).tokens
+
+
+class Counting:
+    """A denoiser that counts its passes, and may break."""
+
+    def __init__(self, inner: Denoiser, error: Exception | None = None) -> None:
+        self.inner, self.error, self.passes = inner, error, 0
+
+    @property
+    def mask_id(self) -> int:
+        return self.inner.mask_id
+
+    def __call__(self, inputs: Inputs) -> Readout:
+        self.passes += 1
+        if self.error is not None and self.passes == 3:
+            raise self.error
+        return self.inner(inputs)
+
+    def new_cache(self, batch: int, length: int) -> KVStore:
+        return self.inner.new_cache(batch, length)
+
+
+def test_a_list_with_a_bad_prompt_is_refused_before_anything_is_decoded(engine: foretell.Engine) -> None:
+    model = Counting(engine.model)
+    watched = foretell.Engine(model, engine.codec)
+    prompts: list[Any] = [PROMPT, "Tom has 3 Zanzibar.", PROMPT, 3]
+    message = r"^prompts\[1\] cannot be decoded, nor can 1 more: .*Zanzibar"
+    with pytest.raises(VocabularyError, match=message):
+        watched.generate(prompts, **SMALL)
+    with pytest.raises(VocabularyError, match=message):
+        watched.complete(prompts, **SMALL)
+    with pytest.raises(RequestError, match=r"^prompts\[0\] cannot be decoded: .*Zanzibar"):
+        watched.generate(prompts[1:2], **SMALL)
+    with pytest.raises(RecipeError, match="unknown errors 'ignore'"):
+        watched.complete(prompts, errors="ignore", **SMALL)  # type: ignore[call-overload]
+    assert model.passes == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), ModelError("a broken tensor")])
+def test_what_the_model_raises_is_nobodys_failure(engine: foretell.Engine, error: Exception) -> None:
+    broken = foretell.Engine(Counting(engine.model, error), engine.codec)
+    with pytest.raises(type(error), match=str(error)):
+        list(broken.complete([PROMPT, PROMPT], errors="return", **SMALL))
+
+
+def test_a_recipe_that_the_model_cannot_do_fails_alone(engine: foretell.Engine) -> None:
+    size = engine.codec.tokenizer.get_vocab_size()
+    closed_form = foretell.Engine(Toy(vocab=size, mask_id=engine.model.mask_id), engine.codec)
+    orders = [(PROMPT, {"max_new_tokens": 4, "recipe": f"full cache={name}"}) for name in ("off", "dual")]
+    done, failed = (one for _, one in sorted(closed_form.fulfil(orders, errors="return"), key=lambda pair: pair[0]))
+    assert isinstance(done, foretell.Completion)
+    assert isinstance(failed, foretell.Failure)
+    assert "keeps no cache" in str(failed)
+
+
+def test_usage_adds_up(engine: foretell.Engine) -> None:
+    fresh = foretell.Engine(engine.model, engine.codec)
+    assert (fresh.usage.spent, fresh.usage.padding) == (0, 0.0)
+    done = fresh.generate([PROMPT, "Tom has 3 apples."], **SMALL)
+    assert fresh.usage.computed == sum(one.computed for one in done)
+    assert fresh.usage.spent == sum(one.spent for one in done)
+    assert 0 < fresh.usage.padding < 0.5
+    before = fresh.usage
+    alone = fresh.generate(PROMPT, **SMALL)
+    assert alone.spent == alone.computed == fresh.usage.spent - before.spent
+
+
+def test_prompts_of_like_length_are_decoded_together(engine: foretell.Engine) -> None:
+    fresh = foretell.Engine(engine.model, engine.codec)
+    fresh.generate(["Tom has 3 apples.", " ".join([PROMPT] * 4)] * 6, batch_size=2, max_new_tokens=4)
+    assert fresh.usage.padding == 0  # a short and a long one in every pass would make it 0.3
 
 
 def test_stream_equals_generate(engine: foretell.Engine) -> None:

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from foretell.models.load import load_model
+from foretell.models.transformer import DenseKV
 from foretell.protocols import Denoiser
+from foretell.state import KVStore
 from tests.models.checkpoints import a_canvas, a_pass, all_logits, write_dream, write_llada
 
 WRITERS = [write_llada, write_dream]
@@ -46,24 +48,65 @@ def test_a_part_of_a_changed_canvas_sees_the_change(model: Denoiser) -> None:
     assert not torch.allclose(all_logits(model, part), before[:, 6:8], atol=1e-3)
 
 
-def test_views_write_through_and_selections_do_not(model: Denoiser) -> None:
+@torch.inference_mode()
+def test_rows_and_columns_come_and_go(model: Denoiser) -> None:
+    """What is left of a store answers as if nothing had happened."""
     inputs = a_pass(a_canvas())
     cache = model.new_cache(3, 12)
     full = all_logits(model, inputs._replace(cache=cache))
     rows = torch.tensor([2, 0])
     some = a_pass(inputs.canvas[rows])
     part = some._replace(columns=some.columns[:, 5:8], asked=torch.arange(3).expand(2, 3))
-    for store in (cache.view(rows), cache.select(rows), cache.pad(2, 0).view(rows)):
-        torch.testing.assert_close(all_logits(model, part._replace(cache=store)), full[rows, 5:8], atol=1e-5, rtol=0)
-    moved = cache.pad(0, 4).view(rows)  # four blank columns in front of every row
-    wide = part._replace(
-        canvas=torch.nn.functional.pad(some.canvas, (4, 0)),
-        places=torch.nn.functional.pad(some.places, (4, 0)),
-        keys=torch.nn.functional.pad(some.keys, (4, 0), value=False),
-        columns=part.columns + 4,
-        cache=moved,
-    )
-    torch.testing.assert_close(all_logits(model, wide), full[rows, 5:8], atol=1e-5, rtol=0)
+
+    def check(store: KVStore, blank: int = 0) -> None:
+        pad = torch.nn.functional.pad
+        asked = part._replace(
+            canvas=pad(some.canvas, (blank, 0)),
+            places=pad(some.places, (blank, 0)),
+            keys=pad(some.keys, (blank, 0), value=False),
+            columns=part.columns + blank,
+            cache=store,
+        )
+        torch.testing.assert_close(all_logits(model, asked), full[rows, 5:8], atol=1e-5, rtol=0)
+
+    check(cache.view(rows))
+    cache.keep([2, 0])
+    check(cache.view(None))
+    cache.grow(5, 12)  # more rows than ever
+    check(cache.view(torch.tensor([0, 1])))
+    cache.keep([0, 1])
+    cache.grow(2, 16)  # more columns than ever: four blank ones in front of every row
+    check(cache.view(None), blank=4)
+    cache.trim(3)
+    check(cache.view(None), blank=1)
+    cache.grow(2, 16)
+    check(cache.view(None), blank=4)
+
+
+@torch.inference_mode()
+def test_nothing_of_a_row_that_left_is_there_for_the_next() -> None:
+    """Masked values count zero times, and zero times nan is nan."""
+    keys = torch.full((1, 3, 1, 4, 2), torch.nan)
+    store = DenseKV(keys, keys.clone())
+    keys[:, 1], store.values[:, 1] = 1.0, 1.0
+    store.keep([1])
+    store.trim(2)
+    place = store.keys.data_ptr()
+    store.grow(3, 4)
+    assert store.keys.data_ptr() == place, "there was room"
+    for part in (store.keys, store.values):
+        assert part[0, :, 0, :, 0].tolist() == [[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]]
+
+
+@torch.inference_mode()
+def test_room_is_made_for_more_than_one_at_a_time() -> None:
+    store = DenseKV(torch.zeros(1, 2, 1, 4, 2), torch.zeros(1, 2, 1, 4, 2))
+    moves = set()
+    for rows in range(2, 33):
+        store.grow(rows, 4 + rows)
+        moves.add(store.keys.data_ptr())
+    assert (store.rows, store.columns) == (32, 36)
+    assert len(moves) <= 5
 
 
 def test_padding_and_batch_mates_do_not_matter(model: Denoiser) -> None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
-from foretell.errors import RequestError
+from foretell.errors import ForetellError, RequestError
 
 if TYPE_CHECKING:
     from foretell.cli.prompts import Asked
-    from foretell.engine.engine import Completion, Engine
+    from foretell.engine.completion import Completion, Failure
+    from foretell.engine.engine import Engine
 
 DECODING, OUTPUT, MACHINE = "Decoding", "Output", "Machine"
 
@@ -99,25 +100,26 @@ class Wish:
 def run(
     wish: Wish, model: str, prompt: str | None, file: str | None, device: str, dtype: str | None, threads: int | None
 ) -> None:
-    """Everything that can be wrong is found before the first step."""
+    """Everything that can be wrong is found before the first step; a prompt of a file fails alone."""
     from foretell.cli.console import note  # noqa: PLC0415
     from foretell.cli.model import open_engine  # noqa: PLC0415
-    from foretell.cli.prompts import check, gather  # noqa: PLC0415
+    from foretell.cli.prompts import gather  # noqa: PLC0415
     from foretell.presets import parse  # noqa: PLC0415
 
     asked = gather(prompt, file)
     parse(wish.options["recipe"])  # a wrong name should not have to wait for the weights
     engine = open_engine(model, device, dtype, threads)
-    order = engine.order(**wish.options)
-    check(asked, engine, order)
-    note(order.notes)
-    deliver(wish, engine, asked)
+    note(engine.order(**wish.options).notes)
+    failed = deliver(wish, engine, asked)
+    if failed:
+        raise Exit(code=1)
 
 
-def deliver(wish: Wish, engine: Engine, asked: list[Asked]) -> None:
-    """Decode, and hand every completion to whoever wants it as soon as it is there."""
-    from foretell.cli.console import say  # noqa: PLC0415
+def deliver(wish: Wish, engine: Engine, asked: list[Asked]) -> int:
+    """Decode, and hand every completion to whoever wants it as soon as it is there; returns how many failed."""
+    from foretell.cli.console import problem, say  # noqa: PLC0415
     from foretell.cli.results import Ledger, Printer, line_of, totals  # noqa: PLC0415
+    from foretell.engine.completion import Failure  # noqa: PLC0415
     from foretell.engine.files import save_traces  # noqa: PLC0415
 
     printer = Printer([one.id for one in asked], wish.as_json)
@@ -126,36 +128,51 @@ def deliver(wish: Wish, engine: Engine, asked: list[Asked]) -> None:
     with ExitStack() as stack:
         ledger = stack.enter_context(Ledger(wish.out)) if wish.out else None
         for index, done in _completions(wish, engine, asked, stack):
+            if isinstance(done, Failure):
+                if not asked[index].where:  # the one prompt of a command
+                    raise done.error
+                problem(f"error: {asked[index].where}: {done}")
+            else:
+                finished[index] = done
             if ledger is not None:
                 ledger.add(line_of(asked[index].id, done))
             if ledger is None or wish.as_json:
                 printer.add(index, done)
-            finished[index] = done
         if wish.trace is not None:
             save_traces(wish.trace, [one.trace for _, one in sorted(finished.items()) if one.trace is not None])
     if len(asked) > 1:
         say(totals(list(finished.values()), time.perf_counter() - started), style="dim")
+    return len(asked) - len(finished)
 
 
-def _completions(wish: Wish, engine: Engine, asked: list[Asked], stack: ExitStack) -> Iterator[tuple[int, Completion]]:
+def _completions(
+    wish: Wish, engine: Engine, asked: list[Asked], stack: ExitStack
+) -> Iterator[tuple[int, Completion | Failure]]:
     traced = wish.trace is not None
     if wish.watch:
         yield from _watched(wish, engine, asked)
         return
     prompts = [one.prompt for one in asked]
     tick = _progress(len(prompts), stack)
-    for index, done in engine.complete(prompts, trace=traced, batch_size=wish.batch_size, **wish.options):
+    results = engine.complete(prompts, trace=traced, batch_size=wish.batch_size, errors="return", **wish.options)
+    for index, done in results:
         yield index, done
         tick()
 
 
-def _watched(wish: Wish, engine: Engine, asked: list[Asked]) -> Iterator[tuple[int, Completion]]:
+def _watched(wish: Wish, engine: Engine, asked: list[Asked]) -> Iterator[tuple[int, Completion | Failure]]:
     from foretell.cli.canvas import speller  # noqa: PLC0415
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.cli.watch import watch  # noqa: PLC0415
+    from foretell.engine.completion import Failure  # noqa: PLC0415
 
-    spell, traced = speller(engine.codec), wish.trace is not None
+    spell, traced, order = speller(engine.codec), wish.trace is not None, engine.order(**wish.options)
     for index, one in enumerate(asked):
+        try:
+            engine.request(one.prompt, order)
+        except ForetellError as error:
+            yield index, Failure(error)
+            continue
         frames = engine.stream(one.prompt, trace=traced, **wish.options)
         title = wish.options["recipe"] if len(asked) == 1 else f"{one.id}: {wish.options['recipe']}"
         yield index, watch(frames, spell, out(), title, wish.delay)

@@ -1,4 +1,4 @@
-"""Prompts from the command line, a file or standard input, each checked before anything is decoded."""
+"""Prompts from the command line, a file or standard input, all of them read before anything is decoded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.errors import ForetellError, RequestError, unknown
+from foretell.errors import RequestError, unknown
 
 if TYPE_CHECKING:
-    from foretell.engine.engine import Engine, Prompt
-    from foretell.engine.options import Order
+    from foretell.engine.engine import Prompt
 
 STDIN = "-"
 
@@ -40,15 +39,6 @@ def gather(prompt: str | None, file: str | None) -> list[Asked]:
         raise RequestError(f"{title} has no prompts in it")
     plain = _is_plain(file, spoken[0][1])
     return [_asked(line, at + 1, f"{title}, line {number}", plain) for at, (number, line) in enumerate(spoken)]
-
-
-def check(asked: list[Asked], engine: Engine, order: Order) -> None:
-    """Whether every prompt can be written in the model's tokens; the first that cannot is named."""
-    for one in asked:
-        try:
-            engine.request(one.prompt, order)
-        except ForetellError as error:
-            raise RequestError(f"{one.where}: {error}" if one.where else str(error)) from error
 
 
 def _read(file: str) -> str:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from foretell.cli.console import problem
+from foretell.engine.completion import Failure
 from foretell.errors import RequestError
 
 if TYPE_CHECKING:
-    from foretell.engine.engine import Completion
+    from foretell.engine.completion import Completion
 
 FINISHES = {"settled": "settled early", "eos": "reached its end", "complete": "ran to the end"}
 
@@ -34,6 +35,8 @@ def summary(done: Completion) -> str:
 
 def totals(done: Sequence[Completion], seconds: float) -> str:
     """What many completions took, on one line."""
+    if not done:
+        return "no prompt was decoded"
     steps, budget = sum(one.steps for one in done), sum(one.budget for one in done)
     settled = sum(one.finish == "settled" for one in done)
     return " · ".join(
@@ -63,8 +66,10 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
     }
 
 
-def line_of(name: str | int, done: Completion) -> str:
-    return json.dumps(record(name, done), ensure_ascii=False)
+def line_of(name: str | int, done: Completion | Failure) -> str:
+    """One line of JSON."""
+    told = {"id": name, "error": str(done)} if isinstance(done, Failure) else record(name, done)
+    return json.dumps(told, ensure_ascii=False)
 
 
 class Ledger:
@@ -107,10 +112,10 @@ class Printer:
 
     def __init__(self, names: list[str | int], as_json: bool) -> None:
         self.names, self.as_json = names, as_json
-        self._waiting: dict[int, Completion] = {}
+        self._waiting: dict[int, Completion | Failure] = {}
         self._next = 0
 
-    def add(self, index: int, done: Completion) -> None:
+    def add(self, index: int, done: Completion | Failure) -> None:
         if self.as_json:
             print(line_of(self.names[index], done), flush=True)
             return
@@ -119,7 +124,9 @@ class Printer:
             self._show(self._next, self._waiting.pop(self._next))
             self._next += 1
 
-    def _show(self, index: int, done: Completion) -> None:
+    def _show(self, index: int, done: Completion | Failure) -> None:
+        if isinstance(done, Failure):  # it has been told on stderr
+            return
         if len(self.names) > 1:
             typer.echo(("\n" if index else "") + typer.style(f"[{self.names[index]}]", bold=True))
         # typer.echo takes the colour out again where nobody would see it.

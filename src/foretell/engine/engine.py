@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Literal, Protocol, overload
 
 import torch
 from torch import Tensor
 
-from foretell.decode import Step, decode
+from foretell.decode import decode
 from foretell.engine.codec import Codec
+from foretell.engine.completion import Completion, Failure, Frame, completion_of, frame_of, text_of
+from foretell.engine.folder import BUNDLED, folder_of, layouts_of
 from foretell.engine.options import Options, Order, order
-from foretell.engine.scheduler import Finish, Outcome, Row, Scheduler, outcome_of
-from foretell.engine.trace import Recorder, Trace, with_words
-from foretell.errors import ModelError, RequestError, unknown
+from foretell.engine.outcome import Row, Usage, outcome_of
+from foretell.engine.scheduler import Scheduler
+from foretell.errors import ForetellError, RequestError, one_of
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.chat import Message
 from foretell.models.load import load_model
 from foretell.models.transformer import UNBOUNDED, Transformer
 from foretell.protocols import Denoiser
-from foretell.state import DecodeState
 
-BUNDLED = Path(__file__).parents[1] / "models"
+__all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
+AHEAD = 256  # requests of a list among which prompts of like length are looked for
 SMALL = 50_000_000  # parameters up to which handing work to other threads costs more than the work
 Prompt = str | Sequence[Message]
 
@@ -38,53 +38,6 @@ class Streamer(Protocol):
     def end(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """One decoded text, and what it took."""
-
-    text: str
-    answer: str | None  # the text of the answer region, where one was laid out
-    tokens: tuple[int, ...]  # the whole window
-    response_tokens: int  # of the text, up to its end
-    prompt_tokens: int
-    steps: int
-    budget: int
-    forwards: int
-    finish: Finish
-    seconds: float
-    computed: int = 0  # columns that the forward passes computed
-    exit: int | None = None  # the step, from 0, at which the stopping rule settled
-    gap: float | None = None  # what it measured there
-    trace: Trace | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def saved(self) -> int:
-        """Steps of the budget that were not needed."""
-        return self.budget - self.steps
-
-    @property
-    def tokens_per_forward(self) -> float:
-        return self.response_tokens / self.forwards
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One step as a person may watch it. The last frame carries the completion."""
-
-    step: int  # from 0
-    budget: int
-    tokens: tuple[int, ...]  # [N] the draft
-    filled: tuple[bool, ...]  # [N] positions that hold a token for good
-    fresh: tuple[bool, ...]  # [N] of those, the ones that this step filled
-    pinned: tuple[bool, ...]  # [N]
-    answer: tuple[bool, ...]  # [N]
-    settled: bool  # whether this step committed everything
-    gauge: tuple[float, float] | None  # what the stopping rule watches, and its bar
-    measure: str = "gap"  # what that is called
-    completion: Completion | None = None
-
-
 class Engine:
     """A model with its tokenizer. Everything it decodes goes through the one loop."""
 
@@ -95,6 +48,7 @@ class Engine:
         self.device = weights[0].device if weights else torch.device("cpu")
         self.size = sum(weight.numel() for weight in weights)
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
+        self.usage = Usage()  # columns of everything that went through `generate`, `complete` and `fulfil`
 
     def use_threads(self, threads: int | None = None) -> None:
         """As many threads as asked for; by default one for a small model, and torch's own choice for a large one."""
@@ -134,43 +88,138 @@ class Engine:
         streamer: Streamer | None = None,
         **options: Any,
     ) -> Completion | list[Completion]:
-        """Decode a prompt (a string or chat messages) or a list of them; see `Options` for what may be asked."""
+        """Decode a prompt (a string or chat messages) or a list of them; see `Options` for what may be asked.
+
+        A prompt that cannot be decoded is an error, which names its place in the list, before anything is decoded.
+        """
         if streamer is not None:
             if not _single(prompt):
                 raise RequestError("a streamer takes one prompt at a time")
             return self._streamed(prompt, streamer, trace, options)  # type: ignore[arg-type]
-        prompts: Any = [prompt] if _single(prompt) else prompt
+        if _single(prompt):
+            one: Any = [prompt]
+            ((_, only),) = self.complete(one, trace=trace, batch_size=batch_size, errors="return", **options)
+            if isinstance(only, Failure):
+                raise only.error
+            return only
+        prompts: Any = prompt
         done = dict(self.complete(prompts, trace=trace, batch_size=batch_size, **options))
-        return done[0] if _single(prompt) else [done[index] for index in range(len(prompts))]
+        return [done[index] for index in range(len(prompts))]
+
+    @overload
+    def complete(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        trace: bool = ...,
+        batch_size: int = ...,
+        errors: Literal["raise"] = ...,
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion]]: ...
+
+    @overload
+    def complete(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        trace: bool = ...,
+        batch_size: int = ...,
+        errors: Literal["return"],
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion | Failure]]: ...
 
     def complete(
-        self, prompts: Sequence[Prompt], *, trace: bool = False, batch_size: int = 8, **options: Any
-    ) -> Iterator[tuple[int, Completion]]:
-        """(index, completion) of every prompt, in the order in which they finish."""
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        trace: bool = False,
+        batch_size: int = 8,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion]] | Iterator[tuple[int, Completion | Failure]]:
+        """(index, completion) of every prompt, in the order in which they finish; see `fulfil` for `errors`."""
         asked = self.order(**options)
-        return self.fulfil([(prompt, asked) for prompt in prompts], trace=trace, batch_size=batch_size)
+        orders = [(prompt, asked) for prompt in prompts]
+        return self.fulfil(orders, trace=trace, batch_size=batch_size, errors=errors)
+
+    @overload
+    def fulfil(
+        self,
+        orders: Sequence[tuple[Prompt, Order | Mapping[str, Any]]],
+        *,
+        trace: bool = ...,
+        batch_size: int = ...,
+        errors: Literal["raise"] = ...,
+    ) -> Iterator[tuple[int, Completion]]: ...
+
+    @overload
+    def fulfil(
+        self,
+        orders: Sequence[tuple[Prompt, Order | Mapping[str, Any]]],
+        *,
+        trace: bool = ...,
+        batch_size: int = ...,
+        errors: Literal["return"],
+    ) -> Iterator[tuple[int, Completion | Failure]]: ...
 
     def fulfil(
-        self, orders: Sequence[tuple[Prompt, Order]], *, trace: bool = False, batch_size: int = 8
-    ) -> Iterator[tuple[int, Completion]]:
-        """The same for prompts that are each decoded in their own way."""
+        self,
+        orders: Sequence[tuple[Prompt, Order | Mapping[str, Any]]],
+        *,
+        trace: bool = False,
+        batch_size: int = 8,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Iterator[tuple[int, Completion]] | Iterator[tuple[int, Completion | Failure]]:
+        """The same for prompts that are each decoded in their own way: an order, or the options of one.
+
+        Whatever may be wrong with a request is found before the first step. `errors="raise"` then raises the first
+        error; "return" hands out a `Failure` in each one's place, first of all, and decodes the others. What goes
+        wrong in the model itself is raised in any case.
+        """
+        one_of("errors", errors, ("raise", "return"))
         if batch_size < 1:
             raise RequestError(f"batch_size must be at least 1, got {batch_size}")
-        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device)
-        for outcome in scheduler.run([self.request(*each) for each in orders]):
-            yield outcome.ticket, self._completion(outcome, orders[outcome.ticket][1])
+        # All of them are wanted, so nobody minds to be passed over.
+        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device, AHEAD, AHEAD)
+        failed: list[tuple[int, Failure]] = []
+        asked: list[tuple[int, Order]] = []  # by ticket
+        for index, (prompt, way) in enumerate(orders):
+            try:
+                chosen = way if isinstance(way, Order) else self.order(**way)
+                scheduler.submit(self.request(prompt, chosen))
+            except ForetellError as error:
+                failed.append((index, Failure(error)))
+            else:
+                asked.append((index, chosen))
+        if failed and errors == "raise":
+            raise _named(failed) from failed[0][1].error
+        return self._decoded(scheduler, failed, asked)
+
+    def _decoded(
+        self, scheduler: Scheduler, failed: list[tuple[int, Failure]], asked: list[tuple[int, Order]]
+    ) -> Iterator[tuple[int, Completion | Failure]]:
+        yield from failed
+        try:
+            for outcome in scheduler.run():
+                index, chosen = asked[outcome.ticket]
+                yield index, completion_of(outcome, chosen.notes, self.codec)
+        finally:
+            self.usage += scheduler.usage
 
     def stream(self, prompt: Prompt, *, trace: bool = False, **options: Any) -> Iterator[Frame]:
         """A frame after every step; the last one carries the completion."""
         asked = self.order(**options)
         request = self.request(prompt, asked)
         state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device)
-        row = Row(0, request, time.perf_counter(), Recorder(request) if trace else None)
+        row = Row.start(0, request, record=trace)
         for step in decode(self.model, state, request.recipe, observed=True):
-            row.observe(step, 0)
-            frame = _frame(state, step)
-            if state.done[0]:
-                frame = replace(frame, completion=self._completion(outcome_of(0, row, state), asked))
+            if row.recorder is not None:
+                row.recorder.observe(step, 0)
+            frame = frame_of(state, step)
+            if frame.settled:
+                row.settle(step, 0)
+            if state.finished[0]:
+                frame = replace(frame, completion=completion_of(outcome_of(0, row, state), asked.notes, self.codec))
             yield frame
 
     def order(self, **options: Any) -> Order:
@@ -186,6 +235,7 @@ class Engine:
 
     def request(self, prompt: Prompt, asked: Order) -> Request:
         """One prompt as the loop wants it."""
+        _single(prompt)
         if isinstance(prompt, str) and not self.codec.has_chat:
             ids = self.codec.encode(prompt, special=True)
         else:
@@ -199,39 +249,7 @@ class Engine:
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
         """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
-        last_pin = max((offset for offset, _ in layout.pins), default=-1)
-        ends = (i for i, token in enumerate(tokens) if token in self.codec.end_ids and i > last_pin)
-        kept = tokens[: next(ends, len(tokens))]
-        return self.codec.decode(kept), sum(token not in self.codec.end_ids for token in kept)
-
-    def _completion(self, outcome: Outcome, asked: Order) -> Completion:
-        request, tokens = outcome.request, outcome.tokens
-        text, size = self.text(tokens, request.layout)
-        answer = None
-        if request.layout.answer is not None:
-            start, length = request.layout.answer
-            answer = self.codec.decode(tokens[start : start + length])
-        return Completion(
-            text=text,
-            answer=answer,
-            tokens=tokens,
-            response_tokens=size,
-            prompt_tokens=len(request.prompt),
-            steps=outcome.steps,
-            budget=request.budget,
-            forwards=outcome.forwards,
-            computed=outcome.computed,
-            exit=outcome.exit,
-            finish=outcome.finish,
-            seconds=outcome.seconds,
-            gap=outcome.gap,
-            trace=outcome.trace and with_words(outcome.trace, self._words(outcome.trace)),
-            notes=asked.notes,
-        )
-
-    def _words(self, trace: Trace) -> dict[int, str]:
-        used = sorted({*trace.tokens.flatten().tolist(), *(token for _, token in trace.request.layout.pins)})
-        return dict(zip(used, self.codec.pieces(used), strict=True))
+        return text_of(tokens, layout, self.codec)
 
     def _streamed(self, prompt: Prompt, streamer: Streamer, trace: bool, options: dict[str, Any]) -> Completion:
         """Drafts go to `put_draft`, the prompt and the finished text to `put`."""
@@ -251,42 +269,7 @@ class Engine:
 def load(model: str | Path, device: str = "cpu", dtype: str | torch.dtype | None = None) -> Engine:
     """An engine for a checkpoint folder, or for a bundled model by its name."""
     folder = folder_of(model)
-    return Engine(load_model(folder, device=device, dtype=dtype), Codec.load(folder), _layouts(folder))
-
-
-def folder_of(model: str | Path) -> Path:
-    """The folder of a checkpoint, given as a path or as the name of a bundled model."""
-    folder = Path(model)
-    if folder.exists():
-        return folder
-    bundled = [path.parent.name for path in BUNDLED.glob("*/model.safetensors")]
-    if str(model) in bundled:
-        return BUNDLED / str(model)
-    raise ModelError(f"there is no folder {str(model)!r}; {unknown('bundled model', str(model), bundled)}")
-
-
-def _layouts(folder: Path) -> Mapping[str, Any]:
-    """The folder's foretell.json: windows, suffixes and answer regions that the model was trained for."""
-    path = folder / "foretell.json"
-    if not path.exists():
-        return {}
-    try:
-        described: Mapping[str, Any] = json.loads(path.read_text(encoding="utf8"))
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{path} is not valid JSON: {error}") from error
-    known = {field.name for field in fields(Options)} - {
-        "recipe",
-        "layout",
-        "pins",
-        "seed",
-        "threshold",
-        "entropy_bound",
-    }
-    for name, layout in described.get("layouts", {}).items():
-        for key in layout:
-            if key not in known:
-                raise ModelError(f"{path}, layout {name!r}: {unknown('key', key, known)}")
-    return described
+    return Engine(load_model(folder, device=device, dtype=dtype), Codec.load(folder), layouts_of(folder))
 
 
 def _single(prompt: Prompt | Sequence[Prompt]) -> bool:
@@ -296,24 +279,15 @@ def _single(prompt: Prompt | Sequence[Prompt]) -> bool:
     return isinstance(prompt, str) or (len(prompt) > 0 and all(isinstance(item, Mapping) for item in prompt))
 
 
+def _named(failed: list[tuple[int, Failure]]) -> ForetellError:
+    """The first failure's error, with its place in the list."""
+    index, failure = failed[0]
+    more = f", nor can {len(failed) - 1} more" if len(failed) > 1 else ""
+    return type(failure.error)(f"prompts[{index}] cannot be decoded{more}: {failure}")
+
+
 def _network(model: Any) -> Any:
     """What is behind a denoiser's wrappers."""
     while hasattr(model, "inner"):
         model = model.inner
     return getattr(model, "network", model)
-
-
-def _frame(state: DecodeState, step: Step) -> Frame:
-    value, bar = step.verdict.value, step.verdict.bar
-    return Frame(
-        step=int(step.index[0]),
-        budget=state.budget,
-        tokens=tuple(step.draft[0].tolist()),
-        filled=tuple((~state.blank[0]).tolist()),
-        fresh=tuple(step.unmasked[0].tolist()),
-        pinned=tuple(state.pinned[0].tolist()),
-        answer=tuple(step.answer[0].tolist()),
-        settled=bool(step.settled[0]),
-        gauge=None if value is None or bar is None else (float(value[0]), float(bar[0])),
-        measure=step.verdict.measure,
-    )

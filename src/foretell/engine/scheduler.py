@@ -1,141 +1,135 @@
-"""Batching: rows join when there is room and leave the moment they are done."""
+"""Continuous batching: rows join as soon as there is a slot, and leave the moment they are done."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 
-from foretell.decode import Step, denoise_step
-from foretell.engine.trace import Recorder, Trace
+from foretell.decode import denoise_step
+from foretell.engine.group import Group, Waiting
+from foretell.engine.outcome import Outcome, Usage
+from foretell.errors import whole
 from foretell.layout import Request, lay_out
 from foretell.protocols import Denoiser
-from foretell.state import DecodeState
-
-Finish = Literal["complete", "settled", "eos"]  # the schedule ran out · the stopping rule fired · the text ended
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A request that has been decoded."""
-
-    ticket: int  # its place in the order of submission
-    request: Request
-    tokens: tuple[int, ...]  # the window
-    steps: int
-    forwards: int  # passes that computed something of it
-    computed: int  # columns that these computed
-    exit: int | None  # the step, from 0, at which the stopping rule settled
-    finish: Finish
-    seconds: float
-    gap: float | None  # what the stopping rule measured when it settled
-    trace: Trace | None
-
-
-@dataclass(slots=True)
-class Row:
-    """A request in flight."""
-
-    ticket: int
-    request: Request
-    started: float
-    recorder: Recorder | None = None
-    exit: int | None = None
-    gap: float | None = None
-
-    def observe(self, taken: Step, index: int) -> None:
-        """Keep what will be told of this row, which is number `index` of the batch."""
-        if self.recorder is not None:
-            self.recorder.observe(taken, index)
-        if taken.settled[index]:
-            self.exit = int(taken.index[index])
-            self.gap = None if taken.verdict.value is None else float(taken.verdict.value[index])
-
-    def trace(self, state: DecodeState) -> Trace | None:
-        return None if self.recorder is None else self.recorder.trace(state.mask_id, state.end_ids)
+from foretell.recipe import Recipe
 
 
 @dataclass(slots=True)
 class Scheduler:
-    """One batch at a time; its rows share a recipe and a window length, and nothing else."""
+    """`max_batch` slots for requests of any recipe; those of one `Request.kind` are a group and share a batch.
+
+    Slots are given out in the order of arrival: a free one goes to the group of the longest waiting request. Which
+    of the group's requests takes it is settled inside of the group, by `lookahead` and `patience`, so that prompts
+    of like length meet. Groups with rows in flight take turns of one step each.
+    """
 
     model: Denoiser
     end_ids: tuple[int, ...] = ()
     max_batch: int = 8
     record: bool = False  # observe every position and hand out traces
     device: torch.device | str = "cpu"
-    waiting: deque[tuple[int, Request]] = field(default_factory=deque)
-    running: list[Row] = field(default_factory=list)
-    state: DecodeState | None = None
-    submitted: int = 0
+    lookahead: int = 64  # requests of a group among which the one that pads least is taken; 1: the order of arrival
+    patience: int = 32  # how often a request may be passed over
+    submitted: int = field(default=0, init=False)
+    _groups: dict[tuple[Recipe, int], Group] = field(default_factory=dict, init=False)
+    _line: deque[Group] = field(default_factory=deque, init=False)  # one place for each request that waits
+    _turns: deque[Group] = field(default_factory=deque, init=False)  # groups with rows, the next one first
+    _past: Usage = field(default=Usage(), init=False)  # of rows that have left
+
+    def __post_init__(self) -> None:
+        whole("max_batch", self.max_batch, 1)
+        whole("lookahead", self.lookahead, 1)
+        whole("patience", self.patience, 0)
+
+    @property
+    def waiting(self) -> list[int]:
+        """Tickets of the requests in line."""
+        return sorted(one.ticket for group in self._groups.values() for one in group.waiting)
+
+    @property
+    def running(self) -> list[int]:
+        """Tickets of the requests in flight."""
+        return sorted(row.ticket for group in self._turns for row in group.rows)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._line or self._turns)
+
+    @property
+    def usage(self) -> Usage:
+        """Columns of all passes so far."""
+        return sum((group.usage(range(len(group.rows))) for group in self._turns), self._past)
 
     def submit(self, request: Request) -> int:
-        """Queue a request; returns its ticket."""
-        self.waiting.append((self.submitted, request))
+        """Queue a request, at any time between two steps; returns its ticket."""
+        kind = request.kind
+        if kind not in self._groups:
+            if request.recipe.cache.stores:
+                self.model.new_cache(0, 0)  # a model that keeps no cache says so before anything waits for it
+            self._groups[kind] = Group(kind[0])
+        group = self._groups[kind]
+        group.waiting.append(Waiting(self.submitted, request))
+        self._line.append(group)
         self.submitted += 1
         return self.submitted - 1
 
-    def run(self, requests: Iterable[Request]) -> Iterator[Outcome]:
+    def cancel(self, ticket: int) -> bool:
+        """Drop a request between two steps, waiting or in flight; false if there is none (any more)."""
+        for group in self._groups.values():
+            for place, one in enumerate(group.waiting):
+                if one.ticket == ticket:
+                    del group.waiting[place]
+                    del self._line[[at for at, other in enumerate(self._line) if other is group][place]]
+                    self._tidy(group)
+                    return True
+            for index, row in enumerate(group.rows):
+                if row.ticket == ticket:
+                    self._remove(group, [index])
+                    return True
+        return False
+
+    def run(self, requests: Iterable[Request] = ()) -> Iterator[Outcome]:
         """Decode everything, yielding in the order of completion."""
         for request in requests:
             self.submit(request)
-        while self.waiting or self.running:
+        while self.busy:
             yield from self.step()
 
     def step(self) -> list[Outcome]:
-        """Admit, denoise once, retire."""
-        state = self._admit()
-        taken = denoise_step(self.model, state, self.running[0].request.recipe, observed=self.record)
-        for index, row in enumerate(self.running):
-            row.observe(taken, index)
-        done = state.done.tolist()
-        finished = [outcome_of(index, row, state) for index, row in enumerate(self.running) if done[index]]
-        if finished:
-            self._retire(state, done)
-        return finished
+        """Admit, denoise one group once, retire."""
+        self._admit()
+        if not self._turns:
+            return []
+        group = self._turns[0]
+        self._turns.rotate(-1)
+        assert group.state is not None, "a group that has a turn has a state"
+        outcomes = group.observe(denoise_step(self.model, group.state, group.recipe, observed=self.record))
+        if outcomes:
+            self._remove(group, outcomes)
+        return list(outcomes.values())
 
-    def _admit(self) -> DecodeState:
-        joining: list[Request] = []
-        while self.waiting and len(self.running) < self.max_batch and self._fits(self.waiting[0][1]):
-            ticket, request = self.waiting.popleft()
-            recorder = Recorder(request) if self.record else None
-            self.running.append(Row(ticket, request, time.perf_counter(), recorder))
-            joining.append(request)
-        if joining:
-            fresh = lay_out(joining, self.model.mask_id, self.end_ids, self.device)
-            self.state = fresh if self.state is None else self.state.admit(fresh)
-        assert self.state is not None, "step() called with nothing to do"
-        return self.state
+    def _admit(self) -> None:
+        joining: dict[int, Group] = {}
+        for _ in range(min(len(self._line), self.max_batch - len(self.running))):
+            group = self._line.popleft()
+            group.call(self.lookahead, self.patience, record=self.record)
+            joining[id(group)] = group
+        for group in joining.values():
+            if group.state is None:
+                self._turns.append(group)
+            group.seat(lay_out(group.unseated, self.model.mask_id, self.end_ids, self.device))
 
-    def _fits(self, request: Request) -> bool:
-        if not self.running:
-            return True
-        first = self.running[0].request
-        return request.recipe == first.recipe and request.layout.length == first.layout.length
+    def _remove(self, group: Group, going: Collection[int]) -> None:
+        self._past += group.usage(going)
+        group.leave(going)
+        if not group.rows:
+            self._turns.remove(group)
+        self._tidy(group)
 
-    def _retire(self, state: DecodeState, done: list[bool]) -> None:
-        keep = [index for index, over in enumerate(done) if not over]
-        self.running = [self.running[index] for index in keep]
-        self.state = state.select(torch.tensor(keep, device=state.canvas.device)) if keep else None
-
-
-def outcome_of(index: int, row: Row, state: DecodeState) -> Outcome:
-    """What became of a row that is done."""
-    ended = state.stop_at_eos and bool(state.ended[index].any())
-    return Outcome(
-        ticket=row.ticket,
-        request=row.request,
-        tokens=tuple(state.window[index].tolist()),
-        steps=int(state.step[index]),
-        forwards=int(state.forwards[index]) * (2 if row.request.recipe.guidance else 1),
-        computed=int(state.computed[index]) * (2 if row.request.recipe.guidance else 1),
-        exit=row.exit,
-        finish="settled" if row.exit is not None else "eos" if ended else "complete",
-        seconds=time.perf_counter() - row.started,
-        gap=row.gap,
-        trace=row.trace(state),
-    )
+    def _tidy(self, group: Group) -> None:
+        """Forget a group that nobody asks for any more, and its cache with it."""
+        if not group.rows and not group.waiting:
+            self._groups = {kind: one for kind, one in self._groups.items() if one is not group}

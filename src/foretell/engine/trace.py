@@ -43,7 +43,8 @@ class Trace:
     def states(self, region: Region | None = None) -> DecodeState:
         """The state before every step, as T rows of one batch."""
         times = torch.arange(len(self))
-        state = lay_out([self.request], self.mask_id, self.end_ids).select(torch.zeros_like(times))
+        state = lay_out([self.request], self.mask_id, self.end_ids)
+        state.keep([0] * len(self))
         state.step = times
         drafts = torch.cat([state.draft[:1], self.tokens])  # [T + 1, N]
         state.draft, state.unchanged = drafts[:-1], _stood(drafts)[:-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 from foretell.protocols import Inputs
 
 UNBOUNDED = 1 << 40
+COLUMNS = 64  # by so many at a time a store widens
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +38,63 @@ class TransformerConfig:
 
 
 class DenseKV:
-    """Implements `state.KVStore` with two dense tensors. Columns not computed are simply not rewritten."""
+    """Implements `state.KVStore` with two dense tensors. Columns not computed are simply not rewritten.
 
-    def __init__(self, keys: Tensor, values: Tensor, rows: Tensor | None = None) -> None:
-        self.keys, self.values = keys, values  # [layers, B, H, L, D], keys after rotation
-        self.rows = torch.arange(keys.shape[1], device=keys.device) if rows is None else rows
+    They have room to spare, so that a row can come or go without a copy of all the others: rows in use are the
+    first ones, and columns in use are the last ones, because a canvas grows to the left.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, seen: Tensor | None = None) -> None:
+        self.keys, self.values = keys, values  # [layers, room for rows, H, room for columns, D], keys after rotation
+        self.rows, self.columns = keys.shape[1], keys.shape[3]  # in use
+        self.seen = seen  # [b] the rows that this view shows; None is all of them
 
     def update(self, layer: int, columns: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k and v [b, H, q, D] at `columns` [b, q]; return all L columns of these rows."""
+        keys, values = self._used(self.keys[layer]), self._used(self.values[layer])
+        rows = torch.arange(len(k), device=k.device) if self.seen is None else self.seen
         heads = torch.arange(k.shape[1], device=k.device)
-        where = (self.rows[:, None, None], heads[None, :, None], columns[:, None, :])
-        self.keys[layer][where], self.values[layer][where] = k, v
-        return self.keys[layer][self.rows], self.values[layer][self.rows]
+        where = (rows[:, None, None], heads[None, :, None], columns[:, None, :])
+        keys[where], values[where] = k, v
+        return (keys, values) if self.seen is None else (keys[self.seen], values[self.seen])
 
-    def view(self, rows: Tensor) -> DenseKV:
-        return DenseKV(self.keys, self.values, rows)
+    def view(self, rows: Tensor | None) -> DenseKV:
+        return DenseKV(self._used(self.keys), self._used(self.values), rows)
 
-    def select(self, rows: Tensor) -> DenseKV:
-        return DenseKV(self.keys[:, rows], self.values[:, rows])
+    @torch.inference_mode()
+    def keep(self, rows: Sequence[int]) -> None:
+        moves = [(to, row) for to, row in enumerate(rows) if to != row]
+        if moves:
+            to, source = (torch.tensor(each, device=self.keys.device) for each in zip(*moves, strict=True))
+            for part in (self.keys, self.values):
+                part[:, to] = part[:, source]
+        self.rows = len(rows)
 
-    def pad(self, rows: int, columns: int) -> DenseKV:
-        blank = (0, 0, columns, 0, 0, 0, 0, rows)
-        return DenseKV(F.pad(self.keys, blank), F.pad(self.values, blank))
+    @torch.inference_mode()
+    def grow(self, rows: int, columns: int) -> None:
+        room, width = self.keys.shape[1], self.keys.shape[3]
+        if rows > room or columns > width:
+            room = room if rows <= room else max(rows, 2 * room)
+            width = width if columns <= width else -(-columns // COLUMNS) * COLUMNS
+            self.keys, self.values = (self._moved(part, room, width) for part in (self.keys, self.values))
+        else:
+            for part in (self.keys, self.values):  # a nan that another request left there would outlive any mask
+                part[:, self.rows : rows] = 0
+                part[:, : self.rows, :, width - columns : width - self.columns] = 0
+        self.rows, self.columns = rows, columns
+
+    def _moved(self, part: Tensor, room: int, width: int) -> Tensor:
+        """A copy in a larger, blank tensor."""
+        larger = part.new_zeros(part.shape[0], room, part.shape[2], width, part.shape[4])
+        larger[:, : self.rows, :, width - self.columns :] = self._used(part)
+        return larger
+
+    def trim(self, columns: int) -> None:
+        self.columns -= columns
+
+    def _used(self, part: Tensor) -> Tensor:
+        """The rows and columns in use of [..., room for rows, H, room for columns, D]."""
+        return part[..., : self.rows, :, part.shape[-2] - self.columns :, :]
 
 
 class Norm(nn.Module):

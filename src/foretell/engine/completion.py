@@ -1,0 +1,130 @@
+"""What an engine hands out: completions, failures, and the frames of a decoding that someone watches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from foretell.decode import Step
+from foretell.engine.codec import Codec
+from foretell.engine.outcome import Finish, Outcome
+from foretell.engine.trace import Trace, with_words
+from foretell.errors import ForetellError
+from foretell.layout import Layout
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One decoded text, and what it took."""
+
+    text: str
+    answer: str | None  # the text of the answer region, where one was laid out
+    tokens: tuple[int, ...]  # the whole window
+    response_tokens: int  # of the text, up to its end
+    prompt_tokens: int
+    steps: int
+    budget: int
+    forwards: int
+    finish: Finish
+    seconds: float
+    computed: int = 0  # columns that the forward passes had to compute
+    spent: int = field(default=0, compare=False)  # columns that they did compute; padding depends on the company
+    exit: int | None = None  # the step, from 0, at which the stopping rule settled
+    gap: float | None = None  # what it measured there
+    trace: Trace | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def saved(self) -> int:
+        """Steps of the budget that were not needed."""
+        return self.budget - self.steps
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return self.response_tokens / self.forwards
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that cannot be decoded, in the place of its completion; those beside it are decoded all the same."""
+
+    error: ForetellError
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One step as a person may watch it. The last frame carries the completion."""
+
+    step: int  # from 0
+    budget: int
+    tokens: tuple[int, ...]  # [N] the draft
+    filled: tuple[bool, ...]  # [N] positions that hold a token for good
+    fresh: tuple[bool, ...]  # [N] of those, the ones that this step filled
+    pinned: tuple[bool, ...]  # [N]
+    answer: tuple[bool, ...]  # [N]
+    settled: bool  # whether this step committed everything
+    gauge: tuple[float, float] | None  # what the stopping rule watches, and its bar
+    measure: str = "gap"  # what that is called
+    completion: Completion | None = None
+
+
+def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, int]:
+    """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
+    last_pin = max((offset for offset, _ in layout.pins), default=-1)
+    ends = (i for i, token in enumerate(tokens) if token in codec.end_ids and i > last_pin)
+    kept = tokens[: next(ends, len(tokens))]
+    return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
+
+
+def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec) -> Completion:
+    """An outcome in words."""
+    request, tokens = outcome.request, outcome.tokens
+    text, size = text_of(tokens, request.layout, codec)
+    answer = None
+    if request.layout.answer is not None:
+        start, length = request.layout.answer
+        answer = codec.decode(tokens[start : start + length])
+    return Completion(
+        text=text,
+        answer=answer,
+        tokens=tokens,
+        response_tokens=size,
+        prompt_tokens=len(request.prompt),
+        steps=outcome.steps,
+        budget=request.budget,
+        forwards=outcome.forwards,
+        computed=outcome.usage.computed,
+        spent=outcome.usage.spent,
+        exit=outcome.exit,
+        finish=outcome.finish,
+        seconds=outcome.seconds,
+        gap=outcome.gap,
+        trace=outcome.trace and with_words(outcome.trace, _words(outcome.trace, codec)),
+        notes=notes,
+    )
+
+
+def _words(trace: Trace, codec: Codec) -> dict[int, str]:
+    used = sorted({*trace.tokens.flatten().tolist(), *(token for _, token in trace.request.layout.pins)})
+    return dict(zip(used, codec.pieces(used), strict=True))
+
+
+def frame_of(state: DecodeState, step: Step) -> Frame:
+    """A step of the only row of a state."""
+    value, bar = step.verdict.value, step.verdict.bar
+    return Frame(
+        step=int(step.index[0]),
+        budget=int(state.budget[0]),
+        tokens=tuple(step.draft[0].tolist()),
+        filled=tuple((~state.blank[0]).tolist()),
+        fresh=tuple(step.unmasked[0].tolist()),
+        pinned=tuple(state.pinned[0].tolist()),
+        answer=tuple(step.answer[0].tolist()),
+        settled=bool(step.settled[0]),
+        gauge=None if value is None or bar is None else (float(value[0]), float(bar[0])),
+        measure=step.verdict.measure,
+    )
