@@ -49,6 +49,7 @@ def recipes() -> dict[str, str]:
         for name, preset in SELECT.items():
             made[f"{cache} + {name}"] = f"{preset} cache={cache}"
             made[f"{cache} + {name} + prophet"] = f"{preset} cache={cache} {PARALLEL}"
+    made |= {f"{cache} cache": f"full cache={cache}" for cache in ("delayed", "drift")}
     for name, text in {
         "threshold": "threshold",
         "entropy bound": "entropy-bound",
@@ -66,16 +67,17 @@ def students(task: str) -> dict[str, str]:
     return {"SDTT, half the steps": half, "SDTT, half the steps + prophet": f"{half} {SEQUENTIAL}"}
 
 
-def stack(task: str, options: argparse.Namespace) -> dict[str, str]:
+def best_stacks(options: argparse.Namespace) -> dict[str, str]:
+    """The recipe that runs/stack.py chose for each task, if it was run."""
     path = options.out / "stack.json"
-    if not path.exists():
-        return {}
-    return {"best stack": json.loads(path.read_text(encoding="utf8"))["best"][task]["recipe"]}
+    best = json.loads(path.read_text(encoding="utf8"))["best"] if path.exists() else {}
+    return {task: best[task]["recipe"] for task in options.tasks if task in best}
 
 
 def measured(task: str, options: argparse.Namespace) -> list[Row]:
     """All rows of one task, in one process; the distilled model's are compared with its teacher's full decoding."""
-    wanted = recipes() | stack(task, options)
+    stacks = best_stacks(options)
+    wanted = recipes() | ({"best stack": stacks[task]} if task in stacks else {})
     print(f"{task}: decoding what is missing of {options.limit} problems under {len(wanted)} recipes", flush=True)
     texts = list(dict.fromkeys(wanted.values()))
     what = evaluation("methods", task, ("all",), options, workers=1)
@@ -143,18 +145,19 @@ def goal(found: dict[str, list[Row]]) -> list[str]:
     return lines
 
 
-def markdown(found: dict[str, list[Row]], far: list[list[str]], limit: int) -> list[str]:
+def markdown(
+    found: dict[str, list[Row]], far: list[list[str]], stacks: dict[str, str], options: argparse.Namespace
+) -> list[str]:
     headings = (
         "task", "method", "accuracy, %", "95%", "delta (95%)", "forwards", "fewer forwards", "fewer columns",
         "tokens a forward", "clock", "QPS",
     )  # fmt: skip
-    stacks = [f"- {task}: `{row.recipe}`" for task, rows in found.items() for row in rows if row.recipe == "best stack"]
     lines = [
         "# Every way to spend less, alone and with Prophet",
         "",
-        f"Bundled model, {limit} held-out problems a task (seed {SEED}), all decoded live. Accuracy with Wilson's",
-        "interval; delta to full decoding in points, paired, with a bootstrap interval. Columns: what all forward",
-        "passes computed, which is what a cache or a window saves. Clock: full's wall-clock time over the",
+        f"Bundled model, {options.limit} held-out problems a task (seed {SEED}), all decoded live. Accuracy with",
+        "Wilson's interval; delta to full decoding in points, paired, with a bootstrap interval. Columns: what all",
+        "forward passes computed, which is what a cache or a window saves. Clock: full's wall-clock time over the",
         "method's, one thread, the methods taking turns in one run. QPS = step speedup x (accuracy / full's)^4.",
         "Prophet is with the minimum gap and the paper's thresholds, on a clock of filled tokens where many masks are",
         "filled a step, unless it says mean.",
@@ -166,8 +169,8 @@ def markdown(found: dict[str, list[Row]], far: list[list[str]], limit: int) -> l
     ]
     for task, rows in found.items():
         lines += [f"## With Prophet on top: {task}", *together(rows), ""]
-    if not stacks:
-        lines += ["The best stack was not searched (`python runs/stack.py`).", ""]
+    searched = [f"- {task}: `{text}`" for task, text in stacks.items()]
+    lines += ["## The best stacks", *(searched or ["Not searched (`python runs/stack.py`)."]), ""]
     return [
         *lines,
         "## A long canvas",
@@ -189,7 +192,13 @@ def main() -> None:
         task: [Spot(row.recipe, rows[0].computed / row.computed, row.accuracy, row.settled > 0) for row in rows]
         for task, rows in found.items()
     }
-    publish("methods", markdown(found, far, options.limit), numbers, options, frontier(groups, "columns", LOST))
+    publish(
+        "methods",
+        markdown(found, far, best_stacks(options), options),
+        numbers,
+        options,
+        frontier(groups, "columns", LOST),
+    )
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ ABOUT = {  # in the order in which they are best read
     "gap": ("gap", "How the gap grows, and how far the gap at the exit can be trusted."),
     "methods": ("methods", "Every way to spend less, alone and with Prophet."),
     "stack": ("stack", "The best stack of methods for each task, searched on other problems."),
+    "sdtt": ("sdtt", "Distilling (SDTT) and early commit, alone and together."),
     "loop": ("bench_loop", "What the loop costs beside the model."),
 }
 BESIDE = "## Beside the paper"

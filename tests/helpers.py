@@ -17,9 +17,13 @@ from foretell.state import DecodeState, KVStore
 
 @dataclass(frozen=True)
 class Double:
-    """A denoiser whose logits are float64, so that an oracle in Python floats rounds nothing differently."""
+    """A denoiser that computes in float64, so that an oracle in Python floats rounds nothing differently."""
 
     inner: Denoiser
+
+    def __post_init__(self) -> None:
+        if isinstance(self.inner, Transformer):
+            self.inner.double()
 
     @property
     def mask_id(self) -> int:
