@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from foretell.lab.evaluate import evaluate
@@ -23,14 +24,16 @@ OTHER = 77  # the seed of these problems
 SELECT = ("threshold", "threshold(0.7)", "factor", "frechet", "frechet(0.1)", "entropy_bound", "entropy_bound(0.5)")
 CACHES = ("off", "dual", "dual(window=near(16))")
 STOPS = ("", PARALLEL, "stop=sure")
+CAUTIOUS = ("threshold(0.97)", "threshold(0.995)", "entropy_bound(0.01)")
 
 
 def grid() -> list[str]:
-    made = ["full"]
-    for transfer in SELECT:
-        for cache in CACHES:
-            made += [f"full transfer={transfer} cache={cache} stop_at_eos=true {stop}".strip() for stop in STOPS]
-    return made
+    bold, cautious = product(SELECT, CACHES, STOPS), product(CAUTIOUS, ("off", "prefix", "dual"), ("", PARALLEL))
+    return ["full", *(stacked(*parts) for parts in (*bold, *cautious))]
+
+
+def stacked(transfer: str, cache: str, stop: str) -> str:
+    return f"full transfer={transfer} cache={cache} stop_at_eos=true {stop}".strip()
 
 
 def searched(task: str, options: argparse.Namespace) -> list[Row]:
