@@ -57,6 +57,7 @@ def recipes() -> dict[str, str]:
     }.items():
         made[name] = text
         made[f"{name} + prophet"] = f"{text} {PARALLEL}"
+    made["swift"] = f"full transfer=threshold(0.995) stop_at_eos=true {PARALLEL}"
     made["dual + threshold + prophet + recheck"] = f"threshold cache=dual {PARALLEL} verify=recheck"
     return made
 

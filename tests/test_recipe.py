@@ -62,6 +62,7 @@ class _Gaps:
         ("threshold stop=prophet(clock=tokens)", PRESETS["threshold-prophet"].recipe),
         # A setting may need one that follows it.
         ("prophet transfer=threshold stop.clock=tokens", PRESETS["threshold-prophet"].recipe),
+        ("threshold-prophet transfer=threshold(0.995) stop.reduce=min stop_at_eos=true", PRESETS["swift"].recipe),
         ("threshold-prophet stop.clock=none transfer=quota", PROPHET),
         ("full transfer=jot(90, distance=4)", Recipe(transfer=JoT(90.0, distance=4))),
         ("full stop=any(sure(over=masked), persistent(4))", Recipe(stop=AnyOf((Sure(over="masked"), Persistent(4))))),

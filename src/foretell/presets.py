@@ -69,6 +69,10 @@ PRESETS: dict[str, Preset] = {
         replace(_FULL, transfer=Threshold(), stop=Prophet(clock="tokens")),
         "threshold and prophet together, on a clock that counts filled tokens",
     ),
+    "swift": Preset(
+        replace(_FULL, transfer=Threshold(0.995), stop=Prophet(reduce="min", clock="tokens"), stop_at_eos=True),
+        "every mask that is as good as certain at once; an early commit by the answer's least sure token",
+    ),
     "factor": Preset(
         replace(_FULL, transfer=Factor()), "Fast-dLLM's other rule: the more masks at once, the surer each has to be"
     ),
