@@ -33,7 +33,7 @@ from foretell.policies.stop.stable import Stable
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.transfer.timesteps import Timesteps
 from foretell.recipe import Recipe
-from tests.helpers import model_of, run
+from tests.helpers import SOUGHT, WORDS, model_of, run
 
 END = 2
 schedules: Any = st.sampled_from([Staged(), Staged(3, 2, 1), Linear(4, 1), Cosine(), Exponential(5, 0, 2.0)])
@@ -60,7 +60,7 @@ recipes: Any = st.builds(
     ban_eos=st.booleans(),
     guidance=st.sampled_from([0.0, 0.0, 1.5]),
     sample=st.sampled_from([Greedy(), Gumbel(0.7), Nucleus(1.0, 0.9, 5)]),
-    region=st.sampled_from([Fixed(), Fixed(1, 2), After(), After(1, 1), Whole(), Masked()]),
+    region=st.sampled_from([Fixed(), Fixed(1, 2), After(), After(1, 1), Whole(), Masked(), *SOUGHT]),
     score=st.sampled_from([Confidence(), Margin(), Entropy(), Random(), Deferred(Entropy())]),
     transfer=st.sampled_from([Quota(), Quota(idle=True), Timesteps()]),
     stop=stops,
@@ -83,7 +83,7 @@ def batches(draw: st.DrawFn) -> list[Request]:
 @given(batches(), st.sampled_from(["toy", "network"]), st.integers(0, 99))
 def test_every_step_keeps_the_promises(requests: list[Request], kind: str, seed: int) -> None:
     model, recipe = model_of(kind, seed, vocab=12), requests[0].recipe
-    state = lay_out(requests, model.mask_id, (END,))
+    state = lay_out(requests, model.mask_id, (END,), words=WORDS)
     prompt, pinned = state.canvas[:, : state.prompt_length].clone(), state.window[state.pinned].clone()
     while not state.done.all():
         before, eligible, masked = state.window.clone(), state.eligible, state.masked
@@ -112,7 +112,7 @@ def test_batch_equals_singles_equals_scheduler(requests: list[Request], seed: in
     together, _ = run(model, requests, (END,))
     shuffled, _ = run(model, requests[::-1], (END,))
     assert torch.equal(shuffled.window.flip(0), together.window)
-    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room).run(requests)}
+    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room, words=WORDS).run(requests)}
     for row, request in enumerate(requests):
         alone, _ = run(model, [request], (END,))
         assert alone.window[0].tolist() == together.window[row].tolist() == list(outcomes[row].tokens)

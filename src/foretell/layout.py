@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from foretell.errors import LayoutError
+from foretell.errors import LayoutError, RequestError
 from foretell.recipe import Recipe
 from foretell.state import DecodeState
+from foretell.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,18 @@ class Request:
 
 
 def lay_out(
-    requests: Sequence[Request], mask_id: int, end_ids: tuple[int, ...] = (), device: torch.device | str = "cpu"
+    requests: Sequence[Request],
+    mask_id: int,
+    end_ids: tuple[int, ...] = (),
+    device: torch.device | str = "cpu",
+    words: Words | None = None,
 ) -> DecodeState:
     """A fresh state for requests that share a recipe and a window length."""
     recipe, length = requests[0].recipe, requests[0].layout.length
     if any(r.recipe != recipe or r.layout.length != length for r in requests):
         raise LayoutError("the requests of one batch must share their recipe and window length")
+    if recipe.region.sought and words is None:
+        raise RequestError(f"{recipe.region} looks for the answer in the text; say how tokens are written, with words=")
     rows, width = len(requests), max(len(r.prompt) for r in requests) + length
     canvas = torch.full((rows, width), mask_id)
     valid = torch.ones(rows, width, dtype=torch.bool)
@@ -114,4 +121,5 @@ def lay_out(
         mask_id=mask_id,
         end_ids=end_ids,
         stop_at_eos=recipe.stop_at_eos,
+        words=words,
     )

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretell.words import Words
+
 
 class KVStore(Protocol):
     """Keys and values of every canvas column, row-aligned with a `DecodeState`."""
@@ -60,6 +62,7 @@ class DecodeState:
     end_ids: tuple[int, ...] = ()  # tokens that end a text; the first one fills what is behind it
     stop_at_eos: bool = False  # whether masks behind the end of the text still count
     cache: KVStore | None = None
+    words: Words | None = None  # how tokens are written, where an answer is looked for in the text
 
     @property
     def length(self) -> int:
@@ -199,5 +202,5 @@ class DecodeState:
         return replace(self, canvas=F.pad(self.canvas, pad), valid=F.pad(self.valid, pad, value=False))
 
 
-_SHARED = ("budget", "block_length", "mask_id", "end_ids", "stop_at_eos", "cache")
+_SHARED = ("budget", "block_length", "mask_id", "end_ids", "stop_at_eos", "cache", "words")
 _PER_ROW = tuple(field.name for field in fields(DecodeState) if field.name not in _SHARED)

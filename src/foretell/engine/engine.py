@@ -43,7 +43,7 @@ class Completion:
     """One decoded text, and what it took."""
 
     text: str
-    answer: str | None  # the text of the answer region, where one was laid out
+    answer: str | None  # the text of the answer region, where one was laid out or found
     tokens: tuple[int, ...]  # the whole window
     response_tokens: int  # of the text, up to its end
     prompt_tokens: int
@@ -89,6 +89,7 @@ class Engine:
 
     def __init__(self, model: Denoiser, codec: Codec, layouts: Mapping[str, Any] | None = None) -> None:
         self.model, self.codec, self.layouts = model, codec, layouts or {}
+        self.words = codec.spelling()
         network = _network(model)
         weights = list(network.parameters()) if isinstance(network, torch.nn.Module) else []
         self.device = weights[0].device if weights else torch.device("cpu")
@@ -155,7 +156,7 @@ class Engine:
         """The same for prompts that are each decoded in their own way."""
         if batch_size < 1:
             raise RequestError(f"batch_size must be at least 1, got {batch_size}")
-        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device)
+        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device, self.words)
         for outcome in scheduler.run([self.request(*each) for each in orders]):
             yield outcome.ticket, self._completion(outcome, orders[outcome.ticket][1])
 
@@ -163,7 +164,7 @@ class Engine:
         """A frame after every step; the last one carries the completion."""
         asked = self.order(**options)
         request = self.request(prompt, asked)
-        state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device)
+        state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device, self.words)
         row = Row(0, request, time.perf_counter(), Recorder(request) if trace else None)
         for step in decode(self.model, state, request.recipe, observed=True):
             row.observe(step, 0)
@@ -206,13 +207,9 @@ class Engine:
     def _completion(self, outcome: Outcome, asked: Order) -> Completion:
         request, tokens = outcome.request, outcome.tokens
         text, size = self.text(tokens, request.layout)
-        answer = None
-        if request.layout.answer is not None:
-            start, length = request.layout.answer
-            answer = self.codec.decode(tokens[start : start + length])
         return Completion(
             text=text,
-            answer=answer,
+            answer=self._answer(tokens, request),
             tokens=tokens,
             response_tokens=size,
             prompt_tokens=len(request.prompt),
@@ -224,13 +221,20 @@ class Engine:
             finish=outcome.finish,
             seconds=outcome.seconds,
             gap=outcome.gap,
-            trace=outcome.trace and with_words(outcome.trace, self._words(outcome.trace)),
+            trace=outcome.trace and with_words(outcome.trace, self.words),
             notes=asked.notes,
         )
 
-    def _words(self, trace: Trace) -> dict[int, str]:
-        used = sorted({*trace.tokens.flatten().tolist(), *(token for _, token in trace.request.layout.pins)})
-        return dict(zip(used, self.codec.pieces(used), strict=True))
+    def _answer(self, tokens: Sequence[int], request: Request) -> str | None:
+        if request.recipe.region.sought:
+            state = lay_out([request], self.model.mask_id, self.codec.end_ids, words=self.words)
+            state.draft = torch.tensor([tokens])
+            place = request.recipe.region(state)[0]
+            return self.codec.decode(state.draft[0, place].tolist()).strip() if place.any() else None
+        if request.layout.answer is None:
+            return None
+        start, length = request.layout.answer
+        return self.codec.decode(tokens[start : start + length])
 
     def _streamed(self, prompt: Prompt, streamer: Streamer, trace: bool, options: dict[str, Any]) -> Completion:
         """Drafts go to `put_draft`, the prompt and the finished text to `put`."""

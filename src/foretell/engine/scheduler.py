@@ -15,6 +15,7 @@ from foretell.engine.trace import Recorder, Trace
 from foretell.layout import Request, lay_out
 from foretell.protocols import Denoiser
 from foretell.state import DecodeState
+from foretell.words import Words
 
 Finish = Literal["complete", "settled", "eos"]  # the schedule ran out · the stopping rule fired · the text ended
 
@@ -68,6 +69,7 @@ class Scheduler:
     max_batch: int = 8
     record: bool = False  # observe every position and hand out traces
     device: torch.device | str = "cpu"
+    words: Words | None = None  # how tokens are written, for recipes that look for the answer in the text
     waiting: deque[tuple[int, Request]] = field(default_factory=deque)
     running: list[Row] = field(default_factory=list)
     state: DecodeState | None = None
@@ -106,7 +108,7 @@ class Scheduler:
             self.running.append(Row(ticket, request, time.perf_counter(), recorder))
             joining.append(request)
         if joining:
-            fresh = lay_out(joining, self.model.mask_id, self.end_ids, self.device)
+            fresh = lay_out(joining, self.model.mask_id, self.end_ids, self.device, self.words)
             self.state = fresh if self.state is None else self.state.admit(fresh)
         assert self.state is not None, "step() called with nothing to do"
         return self.state
