@@ -31,7 +31,7 @@ from shared import SEED, options_of, percent, publish, spread, studied, table
 TASKS = ("word", "word-free", "choice", "choice-free")
 RULES = {"mean": Prophet(), "min": Prophet(reduce="min")}
 LIVE = 8  # problems decoded live, in one batch
-REPEATS = 5  # of a live decoding; the fastest counts
+REPEATS = 3  # of a live decoding; the fastest counts
 
 
 def regions(task: str) -> dict[str, Region]:
