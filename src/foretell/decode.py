@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -48,9 +48,14 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     Beliefs are made only of what the policies read; an `observed` step makes them of every position.
     """
     alive, index, eligible = ~state.done, state.step, state.eligible
-    state.answer = recipe.region(state)
+    if not recipe.region.sought:  # until this step has looked for it, such an answer stands where the last one found it
+        state.answer = recipe.region(state)
     watched = torch.where(state.checking[:, None], state.hasty, recipe.stop.reads(state)) & alive[:, None]
     beliefs = predict(model, state, recipe, eligible | watched)
+    if recipe.region.sought:
+        beliefs.read(state.blank & alive[:, None])
+        state.answer = recipe.region(replace(state, draft=beliefs.tokens))
+        beliefs.complete(recipe.stop.reads(state) & (alive & ~state.checking)[:, None])
 
     # Prophet's check comes first: a settled answer ends the refinement of the whole row.
     verdict = recipe.stop(beliefs, state)
