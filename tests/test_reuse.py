@@ -25,6 +25,7 @@ from foretell.policies.cache.dual import Dual
 from foretell.policies.cache.off import Off
 from foretell.policies.cache.prefix import Prefix
 from foretell.policies.score.entropy import Entropy
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
 from foretell.policies.verify.recheck import Recheck
@@ -101,7 +102,7 @@ recipes: Any = st.builds(
     guidance=st.sampled_from([0.0, 0.0, 1.0]),
     cache=caches,
     region=st.sampled_from([Recipe().region, *SOUGHT]),
-    stop=st.sampled_from([Recipe().stop, Prophet(Linear(4, 1)), Prophet(Linear(2, 0), reduce="min")]),
+    stop=st.sampled_from([Recipe().stop, Prophet(Linear(4, 1)), Prophet(Linear(2, 0), reduce="min"), Persistent(2)]),
     verify=st.sampled_from([Recipe().verify, Recheck(), Recheck(3, 0.9), Recheck(2, 0.9, answer=False)]),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from foretell.predict import predict
 from foretell.prediction import Prediction
 from foretell.protocols import Denoiser, Verdict
 from foretell.recipe import Recipe
+from foretell.settle import settle
 from foretell.state import DecodeState
 
 
@@ -52,14 +53,9 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
         state.answer = recipe.region(state)
     watched = torch.where(state.checking[:, None], state.hasty, recipe.stop.reads(state)) & alive[:, None]
     beliefs = predict(model, state, recipe, eligible | watched)
-    if recipe.region.sought:
-        beliefs.read(state.blank & alive[:, None])
-        state.answer = recipe.region(replace(state, draft=beliefs.tokens))
-        beliefs.complete(recipe.stop.reads(state) & (alive & ~state.checking)[:, None])
 
     # Prophet's check comes first: a settled answer ends the refinement of the whole row.
-    verdict = recipe.stop(beliefs, state)
-    verdict = verdict._replace(settled=verdict.settled & alive & ~state.checking)
+    verdict = settle(beliefs, state, recipe)
     commit = verdict.settled | state.checking | (alive & (state.step + 1 >= state.budget))
     rest = commit[:, None] & state.masked
     if commit.any():

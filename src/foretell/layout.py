@@ -9,7 +9,7 @@ import torch
 
 from foretell.errors import LayoutError, RequestError
 from foretell.recipe import Recipe
-from foretell.state import DecodeState
+from foretell.state import EVER, DecodeState
 from foretell.words import Words
 
 
@@ -113,6 +113,7 @@ def lay_out(
         answer=answer.to(device),
         draft=canvas[:, width - length :].to(device, copy=True),
         unchanged=torch.zeros(rows, length, dtype=torch.long, device=device),
+        stayed=torch.full((rows,), 0 if recipe.region.sought else EVER, dtype=torch.long, device=device),
         step=torch.zeros(rows, dtype=torch.long, device=device),
         budget=torch.tensor([r.budget for r in requests], dtype=torch.long, device=device),
         seed=torch.tensor([r.seed for r in requests], dtype=torch.long, device=device),

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 from foretell.derived import derived
 from foretell.words import Words
 
+EVER = torch.iinfo(torch.long).max
+
 
 class KVStore(Protocol):
     """Keys and values of every canvas column, row-aligned with the `DecodeState` that it belongs to.
@@ -55,6 +57,7 @@ class DecodeState:
     answer: Tensor  # [B, N] true on the answer region
     draft: Tensor  # [B, N] what each position would hold if decoding stopped now
     unchanged: Tensor  # [B, N] consecutive steps for which that has stood
+    stayed: Tensor  # [B] consecutive steps for which a sought answer has stood in one place; EVER for any other
     step: Tensor  # [B] refinement steps already taken
     budget: Tensor  # [B] T_max
     seed: Tensor  # [B] per-row randomness, so that batching never changes a result

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
+
+REMEMBERED = 1024  # drafts: more than the rows of a batch, so that each one's last is among them
 
 
 class Text(NamedTuple):
@@ -30,6 +32,15 @@ class Words:
     def __init__(self, spell: Callable[[int], str], spaced: bool = False) -> None:
         self.piece = cache(spell)  # asked for every token of every draft
         self.spaced = spaced  # whether tokens are bare words, and the blanks between them belong to none
+        self._found: dict[Hashable, range] = {}
+
+    def once(self, key: Hashable, look: Callable[[], range]) -> range:
+        """What `look` found under this key the last time: a draft that has not changed is not looked through again."""
+        if key not in self._found:
+            if len(self._found) >= REMEMBERED:
+                self._found.clear()
+            self._found[key] = look()
+        return self._found[key]
 
     def text(self, ids: Iterable[int]) -> Text:
         return self.join([self.piece(token) for token in ids])

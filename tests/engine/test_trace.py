@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from foretell.engine.scheduler import Scheduler
 from foretell.engine.trace import STATISTICS, Recorder, Trace, with_words
 from foretell.errors import RequestError, TraceError
 from foretell.layout import Layout, Request, lay_out
+from foretell.policies.cache.delayed import Delayed
+from foretell.policies.cache.dual import Dual
+from foretell.policies.cache.off import Off
+from foretell.policies.cache.prefix import Prefix
 from foretell.policies.region.masked import Masked
 from foretell.policies.region.pattern import Pattern
 from foretell.policies.region.whole import Whole
@@ -27,6 +32,7 @@ from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
 from foretell.policies.stop.stable import Stable
+from foretell.policies.window.near import Near
 from foretell.recipe import Recipe
 from tests.helpers import SOUGHT, WORDS, logits_of, model_of, run
 
@@ -114,6 +120,21 @@ def test_replay_is_the_live_exit_of_an_answer_found(seed: int, rule: Any, region
         assert torch.equal(told.answer(region)[index], step.answer[0])
     with pytest.raises(RequestError, match=r"looks for the answer in the text, and this trace has no words"):
         full.replay(rule, region)
+
+
+@pytest.mark.parametrize("cache", [Dual(), Prefix(2), Delayed(0), Off(Near(2))], ids=str)
+def test_a_decoding_with_a_cache_replays_to_its_own_exit(cache: Any) -> None:
+    """Also where the answer moves into columns that the step's own pass left out."""
+    exits: Counter[bool] = Counter()
+    for seed in range(20):
+        region, rule = SOUGHT[seed % len(SOUGHT)], [Prophet(Linear(3, 0)), Stable(2, float("inf"))][seed // 10]
+        recipe = Recipe(block_length=4, cache=cache, region=region, stop=rule)
+        request = Request((3, 4), Layout(16), recipe)
+        (told,) = Scheduler(model_of("network", seed, 12), (2,), record=True, words=WORDS).run([request])
+        assert told.trace is not None
+        assert with_words(told.trace, WORDS).replay(rule) == told.exit
+        exits[told.exit is not None] += 1
+    assert len(exits) == 2
 
 
 def test_a_found_answer_stands_where_the_final_text_has_it() -> None:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 import foretell
+from foretell.decode import decode
+from foretell.engine.trace import Trace
 from foretell.errors import RecipeError, RequestError
 from foretell.layout import Layout, Request, lay_out
+from foretell.policies.cache.delayed import Delayed
+from foretell.policies.cache.dual import Dual
+from foretell.policies.cache.off import Off
 from foretell.policies.region.boxed import Boxed
 from foretell.policies.region.delimiter import Delimiter
 from foretell.policies.region.json import Json
 from foretell.policies.region.pattern import Pattern
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
-from foretell.protocols import Region
+from foretell.policies.stop.stable import Stable
+from foretell.policies.window.near import Near
+from foretell.protocols import Beliefs, Inputs, Readout, Region
 from foretell.recipe import Recipe
-from foretell.words import Words
-from tests.helpers import PIECES, SOUGHT, WORDS, model_of, run
+from foretell.state import DecodeState, KVStore
+from foretell.words import Text, Words
+from tests.helpers import PIECES, SOUGHT, WORDS, model_of, network, run
 
 MASK, END = 0, 1
 Row = str | list[str]
@@ -175,6 +189,113 @@ def test_what_is_never_found_never_settles() -> None:
         state, steps = run(model_of("toy", 1, vocab=4), requests)
         assert state.step.tolist() == [9, 9, 9]
         assert not any(step.settled.any() or step.answer.any() for step in steps)
+
+
+DRAFTS = {  # of one window, step by step: what the region "=" finds, and when it has stood for two comparisons
+    "stands": (["a|=|7|7|. |a"] * 5, 2),
+    "shrinks": (["a|=|7|7|. |a"] * 2 + ["a|=|7|. |. |a"] * 3, 4),
+    "grows": (["a|=|7|. |a|a"] * 2 + ["a|=|7|7|a|. "] * 3, 4),
+    "moves": (["a|=|7|. |a|8"] * 2 + ["a|=|7|. |=|8"] * 3, 4),
+    "goes and comes": (["a|=|7|. |a|a", "a|a|7|. |a|a", *["a|=|7|. |a|a"] * 3], 4),
+    "is never there": (["a|a|7|. |a|a"] * 5, None),
+}
+
+
+@pytest.mark.parametrize("stop", [Stable(2, float("inf")), Persistent(2)], ids=lambda stop: type(stop).__name__)
+@pytest.mark.parametrize(("drafts", "fires"), DRAFTS.values(), ids=DRAFTS)
+def test_an_answer_that_moved_has_changed(drafts: list[str], fires: int | None, stop: Any) -> None:
+    """Even if each of its tokens has stood for long where it now stands."""
+    pieces = ["?", "a", "$", "=", ". ", "7", "8"]
+    tokens = torch.tensor([[pieces.index(piece) for piece in draft.split("|")] for draft in drafts])
+    sure = torch.ones(tokens.shape)
+    request = Request((1,), Layout(6), Recipe(region=Delimiter("=")))
+    never = torch.full((6,), 5)
+    trace = Trace(request, 0, (2,), tokens, sure, sure, sure, sure, never, settled=False, words=dict(enumerate(pieces)))
+    assert trace.replay(stop) == fires
+
+
+class Repeating:
+    """A denoiser that proposes the drafts of a list, one after the other, and is sure of them."""
+
+    mask_id = 0
+
+    def __init__(self, drafts: list[list[int]]) -> None:
+        self.drafts = iter(drafts)
+
+    def __call__(self, inputs: Inputs) -> Readout:
+        draft = torch.tensor(next(self.drafts))
+        return lambda row, at: 9.0 * F.one_hot(draft[at], len(PIECES)).float()
+
+    def new_cache(self, batch: int, length: int) -> KVStore:
+        raise NotImplementedError
+
+
+def test_the_live_rule_sees_it_move_too() -> None:
+    """The second marker is in the last place to be filled, so that its proposal can still change."""
+    before, after = [1, 7, 1, 7, 1, 1], [1, 7, 3, 7, 1, 1]
+    for drafts, steps in (([after] * 6, 3), ([before] * 2 + [after] * 4, 5), ([before] * 6, 6)):
+        recipe = Recipe(region=Delimiter("=", length=1), stop=Stable(2, float("inf")), score=Last())
+        state, taken = run(Repeating(drafts), [Request((1,), Layout(6), recipe)])
+        assert len(taken) == steps, drafts
+        assert state.window[0].tolist() == drafts[-1]
+
+
+@dataclass(frozen=True)
+class Last:
+    """The rightmost mask goes first."""
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        return state.positions.float().expand_as(state.draft)
+
+
+def test_a_draft_that_has_not_changed_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[tuple[str, ...]] = []
+    join = Words.join
+
+    def counted(words: Words, pieces: Sequence[str]) -> Text:
+        texts.append(tuple(pieces))
+        return join(words, pieces)
+
+    monkeypatch.setattr(Words, "join", counted)
+    words = Words(PIECES.__getitem__)
+    recipe = Recipe(region=Pattern(r"\d+"), stop=Prophet(Linear(99, 99)))
+    model = model_of("toy", 3, vocab=12)
+    state = lay_out([Request((1,), Layout(24), recipe)], 0, (2,), words=words)
+    steps = list(decode(model, state, recipe))
+    assert len(steps) == 24
+    assert 1 < len(texts) == len({tuple(step.draft[0].tolist()) for step in steps}) < 24
+
+
+def test_what_is_remembered_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.words.REMEMBERED", 2)
+    rows = "The| answer| is| 7|.", "The| answer| is| 1|2|.", "no", "The| answer| is| 7|."
+    assert found(Delimiter(), *rows) == [" 7", " 12", "", " 7"]
+    words = Words(str)
+    for key in (1, 2, 3, 1):
+        assert words.once(key, partial(range, key)) == range(key)
+    assert len(words._found) == 2
+
+
+@pytest.mark.parametrize("cache", [Dual(), Delayed(0), Off(Near(2))], ids=str)
+def test_what_is_watched_was_computed_in_this_step(cache: Any) -> None:
+    """Wherever the answer is found; and a row settles only on what its whole text says now."""
+    beyond = settled = 0
+    for seed in range(24):
+        region, stop = SOUGHT[seed % len(SOUGHT)], Prophet(Linear(3, 0))
+        recipe = Recipe(block_length=4, cache=cache, region=region, stop=stop)
+        model = network(seed, vocab=12)
+        state = lay_out([Request((3, 4), Layout(16), recipe)], 0, (2,), words=WORDS)
+        for step in decode(model, state, recipe):
+            place = step.answer[0]
+            assert step.beliefs.entropy[0, place].isfinite().all()  # of what was not read it is infinite
+            proposed = replace(state, draft=step.beliefs.tokens)
+            assert torch.equal(region(proposed)[0], place)
+            beyond += bool(place[(int(step.index[0]) // 4 + 1) * 4 :].any())
+            if step.settled[0]:
+                settled += 1
+                assert torch.equal(region(replace(state, draft=state.window))[0], place)
+    assert beyond > 5
+    assert settled > 2
 
 
 def test_regions_differ_and_are_regions() -> None:

@@ -12,7 +12,7 @@ from foretell.decode import Step
 from foretell.errors import RequestError
 from foretell.layout import Request, lay_out
 from foretell.protocols import Region, Stop
-from foretell.state import DecodeState
+from foretell.state import EVER, DecodeState
 from foretell.words import Words
 
 STATISTICS = ("confidence", "gap", "margin", "entropy")
@@ -54,15 +54,18 @@ class Trace:
         state.keep([0] * len(self))
         state.step = times
         drafts = torch.cat([state.draft[:1], self.tokens])  # [T + 1, N]
-        state.draft, state.unchanged = drafts[:-1], _stood(drafts)[:-1]
+        state.draft, state.unchanged = drafts[:-1], _stood(_changed(drafts))[:-1]
         done = (self.filled_at >= 0) & (self.filled_at < times[:, None])
         state.window[done] = self.tokens[-1].expand_as(done)[done]  # a filled position never changes again
         state.answer = chosen(replace(state, draft=self.tokens))
+        moved = _changed(state.answer).any(dim=1)
+        state.stayed = _stood(moved) if chosen.sought else torch.full_like(times, EVER)
         return state
 
     def spelling(self) -> Words:
         """How tokens are written inside a text."""
-        return Words(lambda token: self.words.get(token, f"<{token}>"), self.spaced)
+        words = self.words
+        return Words(lambda token: words.get(token, f"<{token}>"), self.spaced)
 
     def answer(self, region: Region | None = None) -> Tensor:
         """The answer region at each step. [T, N]"""
@@ -127,9 +130,14 @@ def with_words(trace: Trace, words: Words) -> Trace:
     return replace(trace, words={token: words.piece(token) for token in sorted(used)}, spaced=words.spaced)
 
 
-def _stood(drafts: Tensor) -> Tensor:
-    """For each of T + 1 drafts [T + 1, N], how many comparisons in a row found it unchanged."""
-    index = torch.arange(len(drafts))[:, None]
-    changed = torch.ones_like(drafts, dtype=torch.bool)
-    changed[1:] = drafts[1:] != drafts[:-1]
+def _changed(rows: Tensor) -> Tensor:
+    """Where each of T rows [T, N] differs from the one before; the first one everywhere."""
+    changed = torch.ones_like(rows, dtype=torch.bool)
+    changed[1:] = rows[1:] != rows[:-1]
+    return changed
+
+
+def _stood(changed: Tensor) -> Tensor:
+    """How many comparisons in a row found no change, by each of T times [T, ...]."""
+    index = torch.arange(len(changed)).view(-1, *[1] * (changed.dim() - 1))
     return index - torch.where(changed, index, 0).cummax(dim=0).values

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from foretell.state import DecodeState
@@ -20,30 +23,23 @@ def located(state: DecodeState, find: Find, most: int = 0) -> Tensor:
     The text is what a commit would emit: it ends at the first end token behind all pins. A stretch that still holds
     a mask is not there yet, because nobody knows where it ends.
     """
-    assert state.words is not None, "lay_out asks for words where the answer is sought"
-    found = torch.zeros(state.draft.shape, dtype=torch.bool)
+    words = state.words
+    assert words is not None, "lay_out asks for words where the answer is sought"
+    drafts = state.draft.cpu()
+    found = torch.zeros(drafts.shape, dtype=torch.bool)
     last_pin = torch.where(state.pinned, state.positions, -1).amax(dim=1).tolist()
-    for row, ids in enumerate(state.draft.tolist()):
-        tokens = _found(_pieces(ids, last_pin[row], state), state.words, find, most)
+    for row, ids in enumerate(drafts.numpy()):
+        key = find, most, state.mask_id, state.end_ids, last_pin[row], ids.tobytes()
+        tokens = words.once(key, partial(_looked, ids, last_pin[row], state, find, most))
         found[row, tokens.start : tokens.stop] = True
     return found.to(state.draft.device)
 
 
-def _pieces(ids: list[int], last_pin: int, state: DecodeState) -> list[str]:
-    assert state.words is not None
-    piece, pieces = state.words.piece, []
-    for at, token in enumerate(ids):
-        if token in state.end_ids:
-            if at > last_pin:
-                break
-            pieces.append("")
-        else:
-            pieces.append(MASK if token == state.mask_id else piece(token))
-    return pieces
-
-
-def _found(pieces: list[str], words: Words, find: Find, most: int) -> range:
-    text = words.join(pieces)
+def _looked(ids: NDArray[np.int64], last_pin: int, state: DecodeState, find: Find, most: int) -> range:
+    """The tokens of the answer in one row."""
+    assert state.words is not None, "a text needs words"
+    pieces = _pieces(ids.tolist(), last_pin, state.words, state)
+    text = state.words.join(pieces)
     start, end = find(text.string) or (0, 0)
     stretch = text.string[start:end]
     start, end = end - len(stretch.lstrip()), start + len(stretch.rstrip())
@@ -51,3 +47,15 @@ def _found(pieces: list[str], words: Words, find: Find, most: int) -> range:
     if most:
         tokens = tokens[:most]
     return range(0) if any(pieces[at] == MASK for at in tokens) else tokens
+
+
+def _pieces(ids: list[int], last_pin: int, words: Words, state: DecodeState) -> list[str]:
+    pieces = []
+    for at, token in enumerate(ids):
+        if token in state.end_ids:
+            if at > last_pin:
+                break
+            pieces.append("")
+        else:
+            pieces.append(MASK if token == state.mask_id else words.piece(token))
+    return pieces
