@@ -219,8 +219,8 @@ def markdown(found: Mapping[str, Found], options: argparse.Namespace) -> list[st
         prose(
             f"{count} problems a task (seed {SEED}), decoded in full; Prophet with the paper's thresholds is replayed",
             "on the traces, by the mean and by the minimum gap, with the answer at its fixed place and found in the",
-            f'draft of each step: behind "{ANNOUNCEMENT}" (delimiter), by a regular expression (pattern); where a task has',
-            "no such words, the pattern is the whole text up to its end. Without the suffix nothing is pinned, and",
+            f'draft of each step: behind "{ANNOUNCEMENT}" (delimiter), by a regular expression (pattern); where a task',
+            "has no such words, the pattern is the whole text up to its end. Without the suffix nothing is pinned, and",
             f"there is no fixed place. Of {live} decodings made live, in batches of {LIVE}, {equal} took the same",
             f"steps to the same answer as the replay. {command('found_regions', options)}",
         ),
