@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from statistics import quantiles
-from typing import Any
+from typing import Any, Literal
 
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Benchmark
@@ -38,7 +38,7 @@ from shared import SEED, benchmark, go, options_of, parser_of, renamed, studied
 
 TASKS = ("word", "word-free", "choice", "choice-free", "sudoku", "countdown")
 PUBLIC = ("gsm8k", "gsm8k-free", "mmlu", "mmlu-free")
-GAPS = ("mean", "min")
+GAPS: tuple[Literal["mean", "min"], ...] = ("mean", "min")
 LIVE = 4  # problems of each task decoded live, in one batch
 NEVER = "stop.tau=linear(inf,inf)"  # looks at every step and never fires
 EVERYTHING = Pattern(r"(?s)\S.*")  # the text is the answer, however long
@@ -46,9 +46,8 @@ EVERYTHING = Pattern(r"(?s)\S.*")  # the text is the answer, however long
 
 def regions(asked: Benchmark) -> dict[str, Region]:
     """Every region that can be tried on a task; nothing is at a fixed place where no suffix is pinned."""
-    free = isinstance(asked, Free)
-    tried: dict[str, Region] = {} if free else {"fixed": Fixed()}
-    if not announced(asked.inner if free else asked):
+    tried: dict[str, Region] = {} if isinstance(asked, Free) else {"fixed": Fixed()}
+    if not announced(asked.inner if isinstance(asked, Free) else asked):
         return tried | {"pattern": EVERYTHING}
     return tried | {"delimiter": Delimiter(ANNOUNCEMENT), "pattern": Pattern(rf"{ANNOUNCEMENT} (\w+)")}
 
@@ -251,8 +250,8 @@ def markdown(found: Mapping[str, Found], options: argparse.Namespace) -> list[st
 
 
 def points(one: Found) -> list[Stopped]:
-    named = [(*name.split(", "), result) for name, result in one.results.items() if name != "full"]
-    return [Stopped(what, how, each.row.step_speedup, each.risk, *each.interval) for what, how, each in named]
+    named = [(name.split(", "), result) for name, result in one.results.items() if name != "full"]
+    return [Stopped(what, how, each.row.step_speedup, each.risk, *each.interval) for (what, how), each in named]
 
 
 def main() -> None:
