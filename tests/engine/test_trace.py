@@ -127,7 +127,8 @@ def test_a_decoding_with_a_cache_replays_to_its_own_exit(cache: Any) -> None:
     """Also where the answer moves into columns that the step's own pass left out."""
     exits: Counter[bool] = Counter()
     for seed in range(20):
-        region, rule = SOUGHT[seed % len(SOUGHT)], [Prophet(Linear(3, 0)), Stable(2, float("inf"))][seed // 10]
+        rules: list[Any] = [Prophet(Linear(3, 0)), Stable(2, float("inf"))]
+        region, rule = SOUGHT[seed % len(SOUGHT)], rules[seed // 10]
         recipe = Recipe(block_length=4, cache=cache, region=region, stop=rule)
         request = Request((3, 4), Layout(16), recipe)
         (told,) = Scheduler(model_of("network", seed, 12), (2,), record=True, words=WORDS).run([request])

@@ -116,7 +116,7 @@ def test_risks_draw_a_panel_for_each_task_with_points_where_they_belong() -> Non
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title() for axes in shown] == ["a", "b", "c", "d"]
     lines = [line for line in shown[0].lines if line.get_marker() in risk.MARKERS]
-    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in lines] == [(2.0, 10.0), (3.0, 0.0)]
+    assert [line.get_xydata().tolist() for line in lines] == [[[2.0, 10.0]], [[3.0, 0.0]]]  # type: ignore[union-attr]
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == 2
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["fixed, mean", "boxed, min"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ def risks(groups: Mapping[str, Sequence[Stopped]]) -> Figure:
     every = [point for points in groups.values() for point in points]
     colours = dict(zip(dict.fromkeys(point.what for point in every), COLOURS, strict=False))
     markers = dict(zip(dict.fromkeys(point.how for point in every), MARKERS, strict=False))
-    shown: dict[str, object] = {}
+    shown: dict[str, Any] = {}
     for axes, (task, points) in zip(panels, groups.items(), strict=False):
         for point in points:
             reach = [[100 * (point.risk - point.low)], [100 * (point.high - point.risk)]]
