@@ -28,6 +28,10 @@ ABOUT = {  # in the order in which they are best read
     "methods": ("methods", "Every way to spend less, alone and with Prophet."),
     "stack": ("stack", "The best stack of methods for each task, searched on other problems."),
     "sdtt": ("sdtt", "Distilling (SDTT) and early commit, alone and together."),
+    "found_regions": (
+        "found_regions",
+        "Answers found in the draft against answers at a fixed place: speed, risk, cost.",
+    ),
     "loop": ("bench_loop", "What the loop costs beside the model."),
 }
 BESIDE = "## Beside the paper"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,8 +12,21 @@ from foretell.decode import Step, decode
 from foretell.layout import Request, lay_out
 from foretell.models.toy import Toy
 from foretell.models.transformer import Transformer, TransformerConfig
+from foretell.policies.region.boxed import Boxed
+from foretell.policies.region.delimiter import Delimiter
+from foretell.policies.region.json import Json
+from foretell.policies.region.pattern import Pattern
 from foretell.protocols import Denoiser, Inputs, Readout
 from foretell.state import DecodeState, KVStore
+from foretell.words import Words
+
+# Tokens of which random drafts make something that each of these regions finds.
+PIECES = ("<mask>", " a", "<end>", "=", "\\boxed{", "}", '{"k":', "7", " 8", "]", ". ", "[")
+WORDS = Words(lambda token: PIECES[token] if token < len(PIECES) else f" w{token}")
+SOUGHT: list[Any] = [
+    *(Delimiter("="), Delimiter("A", length=1, end="word"), Boxed(), Json("k"), Json("0")),
+    *(Pattern(r"\d+"), Pattern("(a)(.)"), Pattern("(a)(.)", group=2)),
+]
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ def model_of(kind: str, seed: int, vocab: int = 24) -> Denoiser:
 
 def run(model: Denoiser, requests: list[Request], end_ids: tuple[int, ...] = ()) -> tuple[DecodeState, list[Step]]:
     """Decode a batch to its end."""
-    state = lay_out(requests, model.mask_id, end_ids)
+    state = lay_out(requests, model.mask_id, end_ids, words=WORDS)
     return state, list(decode(model, state, requests[0].recipe))
 
 

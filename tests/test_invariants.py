@@ -52,7 +52,7 @@ from foretell.policies.window.decayed import Decayed
 from foretell.policies.window.everything import Everything
 from foretell.policies.window.near import Near
 from foretell.recipe import Recipe
-from tests.helpers import model_of, run
+from tests.helpers import SOUGHT, WORDS, model_of, run
 
 END = 2
 schedules: Any = st.sampled_from([Staged(), Staged(3, 2, 1), Linear(4, 1), Cosine(), Exponential(5, 0, 2.0)])
@@ -92,7 +92,7 @@ common: dict[str, Any] = {
     "ban_eos": st.booleans(),
     "guidance": st.sampled_from([0.0, 0.0, 1.5]),
     "sample": st.sampled_from([Greedy(), Gumbel(0.7), Nucleus(1.0, 0.9, 5)]),
-    "region": st.sampled_from([Fixed(), Fixed(1, 2), After(), After(1, 1), Whole(), Masked()]),
+    "region": st.sampled_from([Fixed(), Fixed(1, 2), After(), After(1, 1), Whole(), Masked(), *SOUGHT]),
     "score": st.sampled_from([Confidence(), Margin(), Entropy(), Random(), Deferred(Entropy())]),
 }
 recipes: Any = st.one_of(
@@ -121,7 +121,7 @@ def test_every_step_keeps_the_promises(requests: list[Request], store: Any, wind
     model, recipe = model_of("network" if store else "toy", seed, vocab=12), requests[0].recipe
     if store:
         recipe = replace(recipe, cache=replace(store, window=window))
-    state = lay_out([replace(request, recipe=recipe) for request in requests], model.mask_id, (END,))
+    state = lay_out([replace(request, recipe=recipe) for request in requests], model.mask_id, (END,), words=WORDS)
     prompt, pinned = state.canvas[:, : state.prompt_length].clone(), state.window[state.pinned].clone()
     while not state.done.all():
         before, eligible, masked = state.window.clone(), state.eligible, state.masked
@@ -150,7 +150,7 @@ def test_batch_equals_singles_equals_scheduler(requests: list[Request], seed: in
     together, _ = run(model, requests, (END,))
     shuffled, _ = run(model, requests[::-1], (END,))
     assert torch.equal(shuffled.window.flip(0), together.window)
-    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room).run(requests)}
+    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room, words=WORDS).run(requests)}
     for row, request in enumerate(requests):
         alone, _ = run(model, [request], (END,))
         assert alone.window[0].tolist() == together.window[row].tolist() == list(outcomes[row].tokens)

@@ -13,6 +13,9 @@ import foretell
 from foretell.errors import RecipeError
 from foretell.layout import Layout, Request, lay_out
 from foretell.policies import POLICIES
+from foretell.policies.region.delimiter import Delimiter
+from foretell.policies.region.json import Json
+from foretell.policies.region.pattern import Pattern
 from foretell.policies.score.deferred import Deferred
 from foretell.policies.score.entropy import Entropy
 from foretell.policies.stop.combined import All
@@ -52,6 +55,15 @@ class _Gaps:
         ("prophet stop.reduce=min stop.over='masked'", replace(PROPHET, stop=Prophet(reduce="min", over="masked"))),
         ("full stop_at_eos=true guidance=1", Recipe(stop_at_eos=True, guidance=1.0)),
         ("full score=deferred(entropy)", Recipe(score=Deferred(Entropy()))),
+        ("full region=delimiter('The answer is') steps=3", Recipe(region=Delimiter(), steps=3)),
+        ('full region=delimiter("(it\'s) ) ", end=line)', Recipe(region=Delimiter("(it's) ) ", end="line"))),
+        ("full region=delimiter region.marker='a = b' steps=3", Recipe(region=Delimiter("a = b"), steps=3)),
+        ("full region=delimiter(Answer)", Recipe(region=Delimiter("Answer"))),
+        ("full region=delimiter('true')", Recipe(region=Delimiter("true"))),
+        ("full region=delimiter('is')", Recipe(region=Delimiter("is"))),
+        ("full region=delimiter('\\n\\\\\\x00ﬁ')", Recipe(region=Delimiter("\n\\\x00ﬁ"))),
+        (r"full region=pattern(r'\d+ (\'|\S)', group=1)", Recipe(region=Pattern(r"\d+ (\'|\S)", group=1))),
+        ("full region=json('a.0')", Recipe(region=Json("a.0"))),
         (
             "full stop=all(prophet(tau=staged(low=-1)), stable(2, inf))",
             Recipe(stop=All((Prophet(Staged(low=-1.0)), Stable(2, math.inf)))),
@@ -95,6 +107,10 @@ def test_reads(text: str, recipe: Recipe) -> None:
         ("prophet stop.reduce=mode", "unknown stop.reduce 'mode'"),
         ("prophet stop=__import__('os').system('true')", "must name a stop"),
         ("prophet stop=prophet(", "cannot read stop"),
+        (
+            "prophet region=delimiter region.marker=Answer:",
+            "cannot read region.marker='Answer:'; write .* a text in quotes",
+        ),
         ("prophet stop=all(prophet)", "at least two"),
         ("prophet stop.clock=minutes", "unknown stop.clock 'minutes'"),
         ("threshold transfer.value=2", "threshold's value must be from 0 to 1, got 2.0"),

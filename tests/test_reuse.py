@@ -25,6 +25,7 @@ from foretell.policies.cache.dual import Dual
 from foretell.policies.cache.off import Off
 from foretell.policies.cache.prefix import Prefix
 from foretell.policies.score.entropy import Entropy
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
 from foretell.policies.verify.recheck import Recheck
@@ -35,7 +36,7 @@ from foretell.protocols import Denoiser, Inputs, Readout
 from foretell.recipe import Recipe
 from foretell.state import KVStore
 from foretell.wrappers import Shifted
-from tests.helpers import network, run
+from tests.helpers import SOUGHT, WORDS, network, run
 
 END = 2
 WINDOWS = [Everything(), Near(2), Near(0), Decayed(6)]
@@ -100,7 +101,8 @@ recipes: Any = st.builds(
     stop_at_eos=st.booleans(),
     guidance=st.sampled_from([0.0, 0.0, 1.0]),
     cache=caches,
-    stop=st.sampled_from([Recipe().stop, Prophet(Linear(4, 1)), Prophet(Linear(2, 0), reduce="min")]),
+    region=st.sampled_from([Recipe().region, *SOUGHT]),
+    stop=st.sampled_from([Recipe().stop, Prophet(Linear(4, 1)), Prophet(Linear(2, 0), reduce="min"), Persistent(2)]),
     verify=st.sampled_from([Recipe().verify, Recheck(), Recheck(3, 0.9), Recheck(2, 0.9, answer=False)]),
 )
 
@@ -112,7 +114,7 @@ def test_batch_is_singles_is_scheduler(recipe: Recipe, seed: int, shifted: bool,
     model: Denoiser = Shifted(network(seed)) if shifted else network(seed)
     asked = requests(recipe)
     together, _ = run(model, asked, (END,))
-    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room).run(asked)}
+    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room, words=WORDS).run(asked)}
     for row, request in enumerate(asked):
         alone, _ = run(model, [request], (END,))
         assert alone.window[0].tolist() == together.window[row].tolist() == list(outcomes[row].tokens)
@@ -126,7 +128,7 @@ def test_batch_is_singles_is_scheduler(recipe: Recipe, seed: int, shifted: bool,
 def test_observing_changes_nothing(recipe: Recipe, seed: int) -> None:
     model, asked = network(seed), requests(recipe, rows=2)
     plain, _ = run(model, asked, (END,))
-    watched = lay_out(asked, model.mask_id, (END,))
+    watched = lay_out(asked, model.mask_id, (END,), words=WORDS)
     for _ in decode(model, watched, recipe, observed=True):
         pass
     assert torch.equal(plain.window, watched.window)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foretell.layout import Layout, Request, lay_out
     from foretell.presets import PRESETS, parse
     from foretell.recipe import Recipe
+    from foretell.words import Words
 
 __all__ = [
     "PRESETS",
@@ -42,6 +43,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "VocabularyError",
+    "Words",
     "denoise_step",
     "lay_out",
     "load",
@@ -69,6 +71,7 @@ _HOMES = {
     "layout": ("Layout", "Request", "lay_out"),
     "presets": ("PRESETS", "parse"),
     "recipe": ("Recipe",),
+    "words": ("Words",),
 }
 
 

@@ -12,6 +12,7 @@ from foretell.predict import predict
 from foretell.prediction import Prediction
 from foretell.protocols import Denoiser, Verdict
 from foretell.recipe import Recipe
+from foretell.settle import settle
 from foretell.state import DecodeState
 
 
@@ -48,13 +49,13 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     Beliefs are made only of what the policies read; an `observed` step makes them of every position.
     """
     alive, index, eligible = ~state.done, state.step, state.eligible
-    state.answer = recipe.region(state)
+    if not recipe.region.sought:  # until this step has looked for it, such an answer stands where the last one found it
+        state.answer = recipe.region(state)
     watched = torch.where(state.checking[:, None], state.hasty, recipe.stop.reads(state)) & alive[:, None]
     beliefs = predict(model, state, recipe, eligible | watched)
 
     # Prophet's check comes first: a settled answer ends the refinement of the whole row.
-    verdict = recipe.stop(beliefs, state)
-    verdict = verdict._replace(settled=verdict.settled & alive & ~state.checking)
+    verdict = settle(beliefs, state, recipe)
     commit = verdict.settled | state.checking | (alive & (state.step + 1 >= state.budget))
     rest = commit[:, None] & state.masked
     if commit.any():

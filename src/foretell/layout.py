@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from foretell.errors import LayoutError
+from foretell.errors import LayoutError, RequestError
 from foretell.recipe import Recipe
-from foretell.state import DecodeState
+from foretell.state import EVER, DecodeState
+from foretell.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,11 @@ class Request:
 
 
 def lay_out(
-    requests: Sequence[Request], mask_id: int, end_ids: tuple[int, ...] = (), device: torch.device | str = "cpu"
+    requests: Sequence[Request],
+    mask_id: int,
+    end_ids: tuple[int, ...] = (),
+    device: torch.device | str = "cpu",
+    words: Words | None = None,
 ) -> DecodeState:
     """A fresh state for requests of one `kind`."""
     recipe, length = requests[0].kind
@@ -85,6 +90,8 @@ def lay_out(
         raise LayoutError(
             "the requests of one batch must share their window length, and their recipe but for its steps"
         )
+    if recipe.region.sought and words is None:
+        raise RequestError(f"{recipe.region} looks for the answer in the text; say how tokens are written, with words=")
     rows, width = len(requests), max(len(r.prompt) for r in requests) + length
     canvas = torch.full((rows, width), mask_id)
     valid = torch.ones(rows, width, dtype=torch.bool)
@@ -106,6 +113,7 @@ def lay_out(
         answer=answer.to(device),
         draft=canvas[:, width - length :].to(device, copy=True),
         unchanged=torch.zeros(rows, length, dtype=torch.long, device=device),
+        stayed=torch.full((rows,), 0 if recipe.region.sought else EVER, dtype=torch.long, device=device),
         step=torch.zeros(rows, dtype=torch.long, device=device),
         budget=torch.tensor([r.budget for r in requests], dtype=torch.long, device=device),
         seed=torch.tensor([r.seed for r in requests], dtype=torch.long, device=device),
@@ -122,4 +130,5 @@ def lay_out(
         mask_id=mask_id,
         end_ids=end_ids,
         stop_at_eos=recipe.stop_at_eos,
+        words=words,
     )

@@ -107,14 +107,18 @@ class Prediction:
             if len(at):
                 self._read(part, at_row, at)
 
-    def complete(self, wanted: Tensor) -> None:
-        """Make beliefs of the positions `wanted` [B, N], with a pass of their own where they were not computed."""
+    def complete(self, wanted: Tensor) -> bool:
+        """Make beliefs of the positions `wanted` [B, N], with a pass of their own where they were not computed.
+
+        Returns whether it took that pass.
+        """
         self.read(wanted)
         lacking = wanted & ~self._seen
         rows = lacking.any(dim=1).nonzero().squeeze(1)
         if len(rows):
             self._parts.append(self._whole(rows))
             self.read(lacking)
+        return len(rows) > 0
 
     def _read(self, part: Part, at_row: Tensor, at: Tensor) -> None:
         self._spreads.clear()

@@ -107,6 +107,13 @@ class Sample(Protocol):
 class Region(Protocol):
     """Where is the answer?"""
 
+    @property
+    def sought(self) -> bool:
+        """Whether it is looked for in the text of `state.draft`, and not known beforehand.
+
+        Every mask that a step computes is read for it then, and it is found anew in what they propose.
+        """
+
     def __call__(self, state: DecodeState) -> Tensor:
         """Bool [B, N], true on the answer region."""
 

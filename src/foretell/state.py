@@ -11,6 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.derived import derived
+from foretell.words import Words
+
+EVER = torch.iinfo(torch.long).max
 
 
 class KVStore(Protocol):
@@ -54,6 +57,7 @@ class DecodeState:
     answer: Tensor  # [B, N] true on the answer region
     draft: Tensor  # [B, N] what each position would hold if decoding stopped now
     unchanged: Tensor  # [B, N] consecutive steps for which that has stood
+    stayed: Tensor  # [B] consecutive steps for which a sought answer has stood in one place; EVER for any other
     step: Tensor  # [B] refinement steps already taken
     budget: Tensor  # [B] T_max
     seed: Tensor  # [B] per-row randomness, so that batching never changes a result
@@ -72,6 +76,7 @@ class DecodeState:
     end_ids: tuple[int, ...] = ()  # tokens that end a text; the first one fills what is behind it
     stop_at_eos: bool = False  # whether masks behind the end of the text still count
     cache: KVStore | None = None
+    words: Words | None = None  # how tokens are written, where an answer is looked for in the text
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `derived`
 
     @property
@@ -263,7 +268,7 @@ class DecodeState:
             self.cache.trim(cut)
 
 
-_SHARED = ("block_length", "mask_id", "end_ids", "stop_at_eos", "cache", "kept")
+_SHARED = ("block_length", "mask_id", "end_ids", "stop_at_eos", "cache", "words", "kept")
 _PER_ROW = tuple(one.name for one in fields(DecodeState) if one.name not in _SHARED)
 
 

@@ -62,6 +62,24 @@ def test_every_option_reaches_the_decoder(run: Run, checkpoint: Path, option: st
     assert {**plain, "seconds": 0} != {**other, "seconds": 0}
 
 
+def test_a_found_answer_is_watched_drawn_and_replayed(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    recipe = "prophet stop.tau.high=1 stop.tau.mid=1 region=delimiter('the ANSWER is', end=word)"
+    file = tmp_path / "run.npz"
+    watched = run("generate", checkpoint, WORDS, "--recipe", recipe, "--watch", "--trace", file).stdout
+    (row,) = rows(run("generate", checkpoint, WORDS, "--recipe", recipe, "--json").stdout)
+    assert row["finish"] == "settled"
+    assert f"settled at step {row['steps']} of 24" in watched
+    assert "⟦" in watched
+    shown = run("trace", "show", file).stdout
+    assert "▼" in shown
+    assert "The answer was first drafted" in shown
+    assert str(row["answer"]) in shown
+    again = run("trace", "replay", file, "--stop", "prophet(tau=staged(high=1.0))").stdout.splitlines()[1].split()
+    assert again[:3] == ["0", "step", str(row["steps"])]
+    never = run("trace", "replay", file, "--region", "boxed").stdout.splitlines()[1].split()
+    assert never[1] == "unknown"
+
+
 def test_seed_changes_a_sample(run: Run, checkpoint: Path) -> None:
     texts = [
         rows(run("generate", checkpoint, WORDS, "--json", "--temperature", "3", "--seed", seed).stdout)[0]["text"]

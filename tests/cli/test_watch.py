@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from foretell import Completion, Engine, Frame, load
-from foretell.cli.canvas import Canvas, Look, blank_between, joined, speller, stretch
+from foretell.cli.canvas import Canvas, Look, speller, stretch
 from foretell.cli.race import play
 from foretell.cli.race import run as race
 from foretell.cli.watch import View, gauge, watch
@@ -112,13 +112,6 @@ def test_gauge_says_what_is_measured(engine: Engine) -> None:
 def test_gauge_grows_with_the_gap() -> None:
     lengths = [gauge(value, 9.0, 10.0).plain.count("█") for value in (0.0, 2.0, 5.0, 8.0)]
     assert lengths == sorted(set(lengths))
-
-
-def test_words_are_joined_as_text() -> None:
-    assert joined(["The", "answer", "is", "1", "2", "."]) == "The answer is 12."
-    assert joined([" The", " answer", " is", " 1", "2"]) == " The answer is 12"
-    assert joined(["play", "##ing", "it"]) == "playing it"
-    assert blank_between("", "a", wordy=True) == ""
 
 
 def test_only_one_stretch_is_bracketed() -> None:

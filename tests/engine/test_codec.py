@@ -272,3 +272,33 @@ def test_transformers_is_not_imported(llada: Path) -> None:
     script = "import sys; from foretell.engine.codec import Codec; Codec.load(sys.argv[1]).chat('hi')"
     check = f"{script}; sys.exit('transformers' in sys.modules)"
     subprocess.run([sys.executable, "-c", check, llada], check=True)
+
+
+def test_a_text_is_put_together_from_tokens(llada: Path, tmp_path: Path) -> None:
+    """As the tokenizer's own decoder writes it, with every letter where its token is."""
+    codec = Codec.load(llada)
+    words = codec.spelling()
+    assert not words.spaced
+    for text in TEXTS[:4]:
+        made = words.text(codec.encode(text))
+        assert made.string == text == codec.decode(codec.encode(text))
+    ids = codec.encode("é🙂x")
+    shared = words.text(ids).tokens(1, 2)
+    assert len(shared) > 1  # the smile is several tokens
+    assert codec.decode([ids[at] for at in shared]) == "🙂"
+    assert word_level(tmp_path / "words").spelling().spaced
+    assert word_level(tmp_path / "words").spelling().text([2, 3, 4]).string == "two and three"
+
+
+def test_blanks_and_bytes_as_sentencepiece_writes_them(tmp_path: Path) -> None:
+    configured(tmp_path, "llada", mask_token_id=1)
+    names = ["<unk>", "<m>", "▁", "▁a", "b", "c", "<0xC3>", "<0xA9>", "<0x0A>"]
+    tokenizer = Tokenizer(models.BPE({name: at for at, name in enumerate(names)}, [], byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_special_tokens(["<unk>", "<m>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    codec = Codec.load(tmp_path)
+    words = codec.spelling()
+    assert not words.spaced
+    assert words.text([3, 4, 2, 6, 7, 8]).string == " ab é\n"
+    assert codec.pieces([3, 6, 8]) == [" a", "<0xC3>", "\\n"]

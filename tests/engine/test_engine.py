@@ -148,6 +148,31 @@ def test_prompts_of_like_length_are_decoded_together(engine: foretell.Engine) ->
     assert fresh.usage.padding == 0  # a short and a long one in every pass would make it 0.3
 
 
+FOUND = r"prophet stop.tau.high=2 stop.tau.mid=1 region=pattern(r'[A-Za-z]{4,}')"
+
+
+def test_an_answer_found_in_the_text(engine: foretell.Engine) -> None:
+    """The same alone, in a batch and as a stream, and the replayed exit is the live one."""
+    prompts = [PROMPT, "Tom has 3 apples.", "He eats 5."]
+    together = engine.generate(prompts, batch_size=2, recipe=FOUND, trace=True, **SMALL)
+    for prompt, one in zip(prompts, together, strict=True):
+        alone = engine.generate(prompt, recipe=FOUND, trace=True, **SMALL)
+        assert (alone.tokens, alone.exit, alone.answer) == (one.tokens, one.exit, one.answer)
+        (*_, last) = engine.stream(prompt, recipe=FOUND, **SMALL)
+        assert last.completion is not None
+        assert last.completion.tokens == one.tokens
+        assert one.answer is not None
+        assert one.answer in one.text
+        assert one.notes == ()
+        assert one.trace is not None
+        assert one.trace.replay(foretell.parse(FOUND).stop) == one.exit
+        full = engine.generate(prompt, trace=True, **SMALL).trace
+        assert full is not None
+        assert full.replay(foretell.parse(FOUND).stop, foretell.parse(FOUND).region) == one.exit
+    assert any(one.finish == "settled" for one in together)
+    assert engine.generate(PROMPT, recipe="prophet region=boxed", **SMALL).answer is None
+
+
 def test_stream_equals_generate(engine: foretell.Engine) -> None:
     asked: dict[str, Any] = {
         "recipe": "prophet stop.tau.high=2",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,24 @@ from hypothesis import strategies as st
 from foretell.decode import denoise_step
 from foretell.engine.files import load_traces, replacing, save_traces
 from foretell.engine.scheduler import Scheduler
-from foretell.engine.trace import STATISTICS, Recorder, Trace
+from foretell.engine.trace import STATISTICS, Recorder, Trace, with_words
 from foretell.errors import RequestError, TraceError
 from foretell.layout import Layout, Request, lay_out
+from foretell.policies.cache.delayed import Delayed
+from foretell.policies.cache.dual import Dual
+from foretell.policies.cache.off import Off
+from foretell.policies.cache.prefix import Prefix
 from foretell.policies.region.masked import Masked
+from foretell.policies.region.pattern import Pattern
 from foretell.policies.region.whole import Whole
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
 from foretell.policies.stop.stable import Stable
+from foretell.policies.window.near import Near
 from foretell.recipe import Recipe
-from tests.helpers import logits_of, model_of, run
+from tests.helpers import SOUGHT, WORDS, logits_of, model_of, run
 
 LAYOUT = Layout.with_suffix(16, [3, 4], 3)
 RULES: list[Any] = [
@@ -42,9 +49,9 @@ RULES: list[Any] = [
 ]
 
 
-def trace_of(kind: str = "toy", seed: int = 0, layout: Layout = LAYOUT, **settings: Any) -> Trace:
+def trace_of(kind: str = "toy", seed: int = 0, layout: Layout = LAYOUT, vocab: int = 24, **settings: Any) -> Trace:
     request = Request((1, 2), layout, Recipe(block_length=8, **settings), seed)
-    (outcome,) = Scheduler(model_of(kind, seed), record=True).run([request])
+    (outcome,) = Scheduler(model_of(kind, seed, vocab), record=True).run([request])
     assert outcome.trace is not None
     return outcome.trace
 
@@ -97,6 +104,49 @@ def test_replay_is_the_live_exit(seed: int, rule: Any, region: Any) -> None:
         assert full.committed(exits[0]).tolist() == state.window[0].tolist()
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 500), st.sampled_from(RULES), st.sampled_from(SOUGHT), st.booleans())
+def test_replay_is_the_live_exit_of_an_answer_found(seed: int, rule: Any, region: Any, free: bool) -> None:
+    """Also where the full decoding that is replayed was recorded with another region."""
+    full = trace_of(seed=seed, layout=Layout(16) if free else LAYOUT, vocab=12)
+    told = with_words(full, WORDS)
+    request = replace(full.request, recipe=replace(full.request.recipe, stop=rule, region=region))
+    state, steps = run(model_of("toy", seed, vocab=12), [request])
+    exits = [int(step.index[0]) for step in steps if step.settled[0]]
+    assert told.replay(rule, region) == (exits[0] if exits else None)
+    if exits:
+        assert told.committed(exits[0]).tolist() == state.window[0].tolist()
+    for index, step in enumerate(steps):
+        assert torch.equal(told.answer(region)[index], step.answer[0])
+    with pytest.raises(RequestError, match=r"looks for the answer in the text, and this trace has no words"):
+        full.replay(rule, region)
+
+
+@pytest.mark.parametrize("cache", [Dual(), Prefix(2), Delayed(0), Off(Near(2))], ids=str)
+def test_a_decoding_with_a_cache_replays_to_its_own_exit(cache: Any) -> None:
+    """Also where the answer moves into columns that the step's own pass left out."""
+    exits: Counter[bool] = Counter()
+    for seed in range(20):
+        rules: list[Any] = [Prophet(Linear(3, 0)), Stable(2, float("inf"))]
+        region, rule = SOUGHT[seed % len(SOUGHT)], rules[seed // 10]
+        recipe = Recipe(block_length=4, cache=cache, region=region, stop=rule)
+        request = Request((3, 4), Layout(16), recipe)
+        (told,) = Scheduler(model_of("network", seed, 12), (2,), record=True, words=WORDS).run([request])
+        assert told.trace is not None
+        assert with_words(told.trace, WORDS).replay(rule) == told.exit
+        exits[told.exit is not None] += 1
+    assert len(exits) == 2
+
+
+def test_a_found_answer_stands_where_the_final_text_has_it() -> None:
+    trace = with_words(trace_of(seed=1, layout=Layout(16), vocab=12), WORDS)
+    moved = replace(trace, request=replace(trace.request, recipe=Recipe(region=Pattern(r"\d+"))))
+    assert moved.place().any()
+    assert torch.equal(moved.place(), moved.answer()[-1])
+    assert moved.last_change() == trace.last_change(moved.place())
+    assert not torch.equal(moved.answer()[0], moved.answer()[-1])
+
+
 def test_exits_differ_between_rules() -> None:
     assert len({trace_of(seed=7).replay(rule) for rule in RULES}) >= 4
 
@@ -124,14 +174,17 @@ def test_first_match_and_last_change_by_hand() -> None:
 
 
 def test_files_keep_every_bit(tmp_path: Path) -> None:
-    traces = [trace_of(seed=1), replace(trace_of("network", 2, Layout(9)), words={1: "a", 2: "é"})]
+    traces = [
+        trace_of(seed=1),
+        replace(trace_of("network", 2, Layout(9)), words={1: "a", 2: "é", 3: "\n", 4: "\udcc3"}, spaced=True),
+    ]
     save_traces(tmp_path / "some.trace", traces)
     loaded = load_traces(tmp_path / "some.trace")
     for before, after in zip(traces, loaded, strict=True):
         for name in ("tokens", "filled_at", *STATISTICS):
             assert torch.equal(getattr(before, name), getattr(after, name))
             assert getattr(before, name).dtype == getattr(after, name).dtype
-        for name in ("request", "mask_id", "end_ids", "settled", "words"):
+        for name in ("request", "mask_id", "end_ids", "settled", "words", "spaced"):
             assert getattr(before, name) == getattr(after, name)
         assert [after.replay(rule) for rule in RULES] == [before.replay(rule) for rule in RULES]
     raw = sum(getattr(t, n).nbytes for t in traces for n in ("tokens", "filled_at", *STATISTICS))

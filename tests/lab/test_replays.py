@@ -11,8 +11,11 @@ import torch
 
 from foretell.lab.evaluate import Evaluation, evaluate
 from foretell.lab.replays import Study, study
+from foretell.policies.region.pattern import Pattern
+from foretell.policies.region.whole import Whole
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
+from foretell.spec import spell
 
 RULE = Prophet(Linear(0.9, 0.2))
 LIVE = "full stop=prophet(tau=linear(0.9,0.2))"
@@ -34,6 +37,23 @@ def test_a_replayed_rule_is_the_live_one(task: str, checkpoint: Path, tmp_path: 
             assert getattr(record, name) == getattr(other, name), name
         assert record.gap == pytest.approx(other.gap, abs=1e-3)
     assert {record.finish for record in replayed.values()} >= {"settled"}
+
+
+@pytest.mark.parametrize("task", ["word-free", "word_96"])
+def test_a_replayed_rule_with_an_answer_found_is_the_live_one(task: str, checkpoint: Path, tmp_path: Path) -> None:
+    """Nothing is pinned, or the answer is found elsewhere than the layout has it; in batches, with a cache."""
+    found = of(task, checkpoint, tmp_path / "full")
+    region = Pattern(r"[a-z]{3,}")
+    replayed = {record.id: record for record in found.under("x", RULE, region)}
+    recipes = tuple(f"{LIVE} region={spell(region)}{more}" for more in ("", " cache=dual(refresh=1)"))
+    live = evaluate(Evaluation(str(checkpoint), task, recipes, tmp_path / "live", limit=5, seed=3, batch_size=3))
+    assert len(live) == 10
+    for record in live:
+        other = replayed[record.id]
+        for name in ("text", "answer", "correct", "steps", "exit", "tokens", "finish"):
+            assert getattr(record, name) == getattr(other, name), name
+    assert any(record.finish == "settled" for record in live)
+    assert [record.exit for record in live] != [record.exit for record in found.under("x", RULE, Whole())] * 2
 
 
 def test_a_replay_reads_the_answer_region_as_a_live_run_does(checkpoint: Path, tmp_path: Path) -> None:

@@ -43,6 +43,20 @@ def test_the_answer_settles_before_the_reasoning_is_written(engine: foretell.Eng
     assert full.trace.last_change() < int(steps_of_reasoning.max()) / 2
 
 
+def test_the_answer_is_found_without_a_suffix(engine: foretell.Engine) -> None:
+    """The model writes the marker itself; nothing says where the answer stands or how long it is."""
+    recipe = "prophet stop.reduce=min region=delimiter('The answer is')"
+    full = engine.generate(QUESTION, suffix="", trace=True)
+    early = engine.generate(QUESTION, suffix="", recipe=recipe)
+    assert full.text == early.text == "3 * 4 = 12 . 12 - 5 = 7 . The answer is 7"
+    assert early.answer == "7"
+    assert early.finish == "settled"
+    assert early.steps < full.steps / 2
+    assert full.trace is not None
+    asked = foretell.parse(recipe)
+    assert full.trace.replay(asked.stop, asked.region) == early.exit
+
+
 @pytest.mark.parametrize(("task", "least"), [("sudoku", 15), ("choice", 13), ("countdown", 4)])
 def test_solves_held_out_problems(engine: foretell.Engine, task: str, least: int) -> None:
     problems = draw(TASKS[task], np.random.default_rng(7), 16, test=True)

@@ -17,7 +17,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from foretell.plots import ablations, gaps, histograms
+from foretell.plots import ablations, gaps, histograms, risk
 from foretell.policies.stop.schedules import Staged
 
 
@@ -108,6 +108,18 @@ def test_ablations_draw_four_panels() -> None:
     assert len(figure.axes) == 4
     assert drawn(figure)
     assert drawn(ablations.comparison(groups, "block length"))
+
+
+def test_risks_draw_a_panel_for_each_task_with_points_where_they_belong() -> None:
+    points = [risk.Stopped("fixed", "mean", 2.0, 0.1, 0.05, 0.2), risk.Stopped("boxed", "min", 3.0, 0.0, 0.0, 0.1)]
+    figure = risk.risks({"a": points, "b": points[:1], "c": points, "d": points})
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    assert [axes.get_title() for axes in shown] == ["a", "b", "c", "d"]
+    lines = [line for line in shown[0].lines if line.get_marker() in risk.MARKERS]
+    assert [line.get_xydata().tolist() for line in lines] == [[[2.0, 10.0]], [[3.0, 0.0]]]  # type: ignore[union-attr]
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 2
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["fixed, mean", "boxed, min"]
 
 
 def test_a_band_is_taken_over_the_curves_that_last() -> None:

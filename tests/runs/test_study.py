@@ -101,6 +101,29 @@ def test_public_benchmarks_with_and_without_their_suffix(run: Run, literate: Pat
     assert page.count("| full |") == 2
 
 
+def test_found_regions_replay_and_check_themselves(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    page = run("found_regions", checkpoint, "--tasks", "choice", "choice-free", "sudoku", "--limit", "3")
+    assert "Of 42 decodings made live, in batches of 4, 42 took the same steps to the same answer" in page
+    found = numbers(tmp_path, "found_regions")["tasks"]
+    assert [len(one["results"]) for one in found.values()] == [7, 5, 5]
+    assert found["choice"]["seen"]["delimiter"]["final"] == 1.0, "the suffix is pinned"
+    assert found["choice-free"]["seen"]["delimiter"]["final"] == 0.0, "and without it a random network never writes it"
+    assert found["choice-free"]["results"]["delimiter, min"]["row"]["settled"] == 0.0
+    assert all(one["risk"] + one["row"]["agreement"] == 1.0 for one in found["sudoku"]["results"].values())
+    assert (tmp_path / "out" / "found_regions.png").stat().st_size > 1000
+    assert folders(tmp_path) == {f"traced/{task}/full/3" for task in ("choice", "choice-free", "sudoku")}
+
+
+def test_found_regions_that_are_not_the_live_ones_are_refused(
+    run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(RUNS))
+    script = importlib.import_module("found_regions")
+    monkeypatch.setattr(script, "decoded", lambda one, _: {one.cases[0].example.id: (0, None)})
+    with pytest.raises(RequestError, match="sudoku: only 0 of 4 live decodings are what the replay says"):
+        run("found_regions", checkpoint, "--tasks", "sudoku", "--limit", "1")
+
+
 def test_what_is_missing_is_said_at_once(run: Run, literate: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="no data for piqa"):
         run("main_table", literate, "--tasks", "mmlu", "piqa", "--data", str(data))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from rich.text import Text
+
+from foretell.words import blank_between, looks_spaced
 
 if TYPE_CHECKING:
     from foretell.engine.codec import Codec
@@ -58,26 +60,6 @@ def speller(codec: Codec) -> Spell:
     return spell
 
 
-def is_wordy(pieces: Iterable[str]) -> bool:
-    """Whether these pieces are bare words, so that the blanks between them have to be added."""
-    return not any(piece[:1] == " " and piece[1:2].isalpha() for piece in pieces)
-
-
-def blank_between(before: str, after: str, wordy: bool) -> str:
-    if not wordy or not before or before[-1].isspace() or after[:1].isspace() or after.startswith("##"):
-        return ""
-    glued = (before[-1].isdigit() and after[0].isdigit()) or (before[-1] == END and after[0] == END)
-    return "" if glued or after[0] in ",.?!:;)=+-*/%'" or before[-1] in "(=+-*/$'" else " "
-
-
-def joined(pieces: Sequence[str]) -> str:
-    """Pieces as one text, close to what the tokenizer's own decoder writes."""
-    wordy, text = is_wordy(pieces), ""
-    for piece in pieces:
-        text += blank_between(text, piece, wordy) + piece.removeprefix("##")
-    return text
-
-
 class Canvas:
     """Follows the frames of one decoding; drawing reads the latest and may skip any."""
 
@@ -114,10 +96,11 @@ class Canvas:
         if self.frame is None:
             return Text()
         pieces = [self.spell(token) for token in self.frame.tokens]
-        wordy, drawn, before = is_wordy(pieces), Text(), ""
+        spaced, drawn, before = looks_spaced(pieces), Text(), ""
         first, last = stretch(self.frame.answer)
         for at, piece in enumerate(pieces):
-            drawn.append(blank_between(before, piece, wordy))
+            if spaced and not before == piece == END:
+                drawn.append(blank_between(before, piece))
             look, before = self.look(at), piece
             if brief and look is Look.DRAFT and not first <= at <= last:
                 look = Look.MASK

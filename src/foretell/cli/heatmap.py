@@ -68,7 +68,7 @@ def stretched(columns: int, width: int) -> int:
 def heatmap(trace: Trace, width: int, height: int) -> Text:
     codes, budget = cells(trace), trace.request.budget
     across, down = bins(codes.shape[1], width - MARGIN), bins(codes.shape[0], height)
-    region = trace.answer()[0]
+    region = trace.place()
     # A region that is the whole window says nothing about where the answer is.
     answer = [bool(region[a:b].any()) and not bool(region.all()) for a, b in pairwise(across)]
     wide = stretched(len(answer), width)

@@ -40,15 +40,16 @@ class Outcome:
 def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
     lost = region is None and trace.request.recipe.region == Fixed() and not has_answer(trace)
     fired = trace.replay(stop, Masked() if lost else region)
-    at, last, where = len(trace) - 1 if fired is None else fired, len(trace) - 1, places(trace)
+    at, last = len(trace) - 1 if fired is None else fired, len(trace) - 1
+    here, there = places(trace, at, region), places(trace, last, region)
     return Outcome(
         fired=fired,
         steps=at + 1,
         recorded=len(trace),
         budget=trace.request.budget,
-        committed=written(trace, at, where),
-        final=written(trace, last, where),
-        same=bool((trace.committed(at)[where] == trace.committed(last)[where]).all()),
+        committed=written(trace, at, here),
+        final=written(trace, last, there),
+        same=trace.committed(at)[here].tolist() == trace.committed(last)[there].tolist(),
         note=NO_REGION if lost else "",
         known=fired is not None or not trace.settled,
     )

@@ -84,6 +84,8 @@ def prophet_in(stop: Stop) -> Prophet | None:
 
 
 def has_answer(trace: Trace) -> bool:
+    if trace.request.recipe.region.sought:
+        return bool(trace.place().any())
     return trace.request.layout.answer is not None
 
 
@@ -131,7 +133,7 @@ def _show_drafts(console: Console, trace: Trace) -> None:
         filled = int((trace.filled_at <= step).sum())
         row = [label, str(step + 1), f"{step / trace.request.budget:.2f}", f"{filled}/{trace.request.layout.length}"]
         if has_answer(trace):
-            row.append(written(trace, step, places(trace)))
+            row.append(written(trace, step, places(trace, step)))
         row.append(written(trace, step))
         table.add_row(*(Text(cell, style="bold" if at == 0 else "") for at, cell in enumerate(row)))
     console.print(table)
@@ -152,9 +154,12 @@ def _moments(trace: Trace) -> dict[int, str]:
     return named
 
 
-def places(trace: Trace) -> Tensor:
-    """The answer's positions as laid out, or all that were not pinned. [N]"""
+def places(trace: Trace, step: int = -1, region: Region | None = None) -> Tensor:
+    """The answer's positions as laid out or as found in the draft of a step, or all that were not pinned. [N]"""
     where = trace.filled_at >= 0
+    if (region or trace.request.recipe.region).sought:
+        found = trace.answer(region)[step]
+        return found if found.any() else where
     if trace.request.layout.answer is not None:
         start, length = trace.request.layout.answer
         where = where.new_zeros(len(where))
@@ -164,8 +169,8 @@ def places(trace: Trace) -> Tensor:
 
 def written(trace: Trace, step: int, where: Tensor | None = None) -> str:
     """The draft of a step on one line, without what stands behind the text's end."""
-    from foretell.cli.canvas import joined  # noqa: PLC0415
+    from foretell.words import printable  # noqa: PLC0415
 
     tokens = trace.committed(step) if where is None else trace.committed(step)[where]
-    shown = [trace.words.get(token, f"<{token}>") for token in tokens.tolist() if token not in trace.end_ids]
-    return " ".join(joined(shown).replace("\\n", " ⏎ ").split())
+    text = trace.spelling().text(token for token in tokens.tolist() if token not in trace.end_ids).string
+    return " ".join(printable(text).replace("\\n", " ⏎ ").split())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -13,6 +16,7 @@ from foretell.models.chat import ChatTemplate, Message
 from foretell.models.family import Family, Settings
 from foretell.models.load import FAMILIES, family_of
 from foretell.models.tokenizer import documented_tokens, mask_of, named_tokens, read_tokenizer, separator_of
+from foretell.words import Words, is_part, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +89,32 @@ class Codec:
         """One printable string a token, to draw a canvas with: line ends and the like are escaped."""
         return [self._piece(token) for token in ids]
 
+    def spelling(self) -> Words:
+        """How tokens are written inside a text."""
+        return Words(self._spelled, _is_spaced(self.tokenizer))
+
     def words(self) -> list[str]:
         """The vocabulary in the order of its ids, without special tokens."""
         special = {token for token, added in self.tokenizer.get_added_tokens_decoder().items() if added.special}
         return self.pieces(sorted(set(self.tokenizer.get_vocab().values()) - special))
 
     def _piece(self, token: int) -> str:
+        text = self._spelled(token)
+        if any(map(is_part, text)):  # of a character, which only the stored form shows
+            text = self.tokenizer.id_to_token(token) or text
+        return printable(text)
+
+    def _spelled(self, token: int) -> str:
+        """A token as it stands in a text, blanks and line ends included; parts of a character as surrogate escapes."""
         stored = self.tokenizer.id_to_token(token)
         if stored is None:
             return f"<{token}>"
         text = self.tokenizer.decode([token], skip_special_tokens=False)
-        if not text or "\ufffd" in text:  # part of a character, which only its stored form shows
-            return stored
+        if "\ufffd" in text:
+            return _raw(stored).decode("utf8", "surrogateescape")
         # Decoders trim a lone token; its stored form still has the blanks, also where they are written as a sign.
         spelled = stored.replace("▁", " ")
-        text = spelled if spelled.strip() == text.strip() else text
-        return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+        return spelled if not text or spelled.strip() == text.strip() else text
 
 
 def _mask_id(settings: Settings, tokenizer: Tokenizer, family: Family | None, published: Iterable[int]) -> int | None:
@@ -133,6 +147,30 @@ def _leading(tokenizer: Tokenizer) -> tuple[int, ...]:
     sample = tokenizer.encode("a", add_special_tokens=True)
     first = sample.special_tokens_mask.index(0) if 0 in sample.special_tokens_mask else 0
     return tuple(sample.ids[:first])
+
+
+def _is_spaced(tokenizer: Tokenizer) -> bool:
+    """Whether the decoder puts a blank between two bare words: tried on the first two of the vocabulary."""
+    stored = ((token, tokenizer.id_to_token(token)) for token in range(tokenizer.get_vocab_size()))
+    words = (token for token, name in stored if name and name.isascii() and name.isalpha())
+    return " " in tokenizer.decode(list(islice(words, 2))).strip()
+
+
+def _raw(stored: str) -> bytes:
+    """The bytes of a token that is a part of a character, in either of the ways in which tokenizers write bytes."""
+    lone = re.fullmatch("<0x([0-9A-Fa-f]{2})>", stored)
+    if lone:
+        return bytes.fromhex(lone[1])
+    letters = _byte_letters()
+    return bytes(letters[letter] for letter in stored) if letters.keys() >= set(stored) else stored.encode()
+
+
+@cache
+def _byte_letters() -> dict[str, int]:
+    """GPT-2's letter for each byte: its own where that can be seen, the others from 256 on in their order."""
+    seen = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    hidden = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + at): byte for at, byte in enumerate(hidden)}
 
 
 def _documented_template(family: Family | None, tokenizer: Tokenizer) -> ChatTemplate | None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from foretell.decode import Step
 from foretell.engine.codec import Codec
 from foretell.engine.outcome import Finish, Outcome
 from foretell.engine.trace import Trace, with_words
 from foretell.errors import ForetellError
-from foretell.layout import Layout
+from foretell.layout import Layout, Request, lay_out
 from foretell.state import DecodeState
+from foretell.words import Words
+
+NO_MASK = -1  # a finished window holds none
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +24,7 @@ class Completion:
     """One decoded text, and what it took."""
 
     text: str
-    answer: str | None  # the text of the answer region, where one was laid out
+    answer: str | None  # the text of the answer region, where one was laid out or found
     tokens: tuple[int, ...]  # the whole window
     response_tokens: int  # of the text, up to its end
     prompt_tokens: int
@@ -80,17 +85,13 @@ def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, i
     return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
 
 
-def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec) -> Completion:
+def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec, words: Words) -> Completion:
     """An outcome in words."""
     request, tokens = outcome.request, outcome.tokens
     text, size = text_of(tokens, request.layout, codec)
-    answer = None
-    if request.layout.answer is not None:
-        start, length = request.layout.answer
-        answer = codec.decode(tokens[start : start + length])
     return Completion(
         text=text,
-        answer=answer,
+        answer=answer_of(tokens, request, codec, words),
         tokens=tokens,
         response_tokens=size,
         prompt_tokens=len(request.prompt),
@@ -103,14 +104,22 @@ def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec) -> Com
         finish=outcome.finish,
         seconds=outcome.seconds,
         gap=outcome.gap,
-        trace=outcome.trace and with_words(outcome.trace, _words(outcome.trace, codec)),
+        trace=outcome.trace and with_words(outcome.trace, words),
         notes=notes,
     )
 
 
-def _words(trace: Trace, codec: Codec) -> dict[int, str]:
-    used = sorted({*trace.tokens.flatten().tolist(), *(token for _, token in trace.request.layout.pins)})
-    return dict(zip(used, codec.pieces(used), strict=True))
+def answer_of(tokens: Sequence[int], request: Request, codec: Codec, words: Words) -> str | None:
+    """The text of the answer region of a finished window, where one was laid out or is found."""
+    if request.recipe.region.sought:
+        state = lay_out([request], NO_MASK, codec.end_ids, words=words)
+        state.draft = torch.tensor([tokens])
+        place = request.recipe.region(state)[0]
+        return codec.decode(state.draft[0, place].tolist()).strip() if place.any() else None
+    if request.layout.answer is None:
+        return None
+    start, length = request.layout.answer
+    return codec.decode(tokens[start : start + length])
 
 
 def frame_of(state: DecodeState, step: Step) -> Frame:

@@ -43,6 +43,7 @@ class Engine:
 
     def __init__(self, model: Denoiser, codec: Codec, layouts: Mapping[str, Any] | None = None) -> None:
         self.model, self.codec, self.layouts = model, codec, layouts or {}
+        self.words = codec.spelling()
         network = _network(model)
         weights = list(network.parameters()) if isinstance(network, torch.nn.Module) else []
         self.device = weights[0].device if weights else torch.device("cpu")
@@ -180,7 +181,7 @@ class Engine:
         if batch_size < 1:
             raise RequestError(f"batch_size must be at least 1, got {batch_size}")
         # All of them are wanted, so nobody minds to be passed over.
-        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device, AHEAD, AHEAD)
+        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device, AHEAD, AHEAD, self.words)
         failed: list[tuple[int, Failure]] = []
         asked: list[tuple[int, Order]] = []  # by ticket
         for index, (prompt, way) in enumerate(orders):
@@ -202,7 +203,7 @@ class Engine:
         try:
             for outcome in scheduler.run():
                 index, chosen = asked[outcome.ticket]
-                yield index, completion_of(outcome, chosen.notes, self.codec)
+                yield index, completion_of(outcome, chosen.notes, self.codec, self.words)
         finally:
             self.usage += scheduler.usage
 
@@ -210,7 +211,7 @@ class Engine:
         """A frame after every step; the last one carries the completion."""
         asked = self.order(**options)
         request = self.request(prompt, asked)
-        state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device)
+        state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device, self.words)
         row = Row.start(0, request, record=trace)
         for step in decode(self.model, state, request.recipe, observed=True):
             if row.recorder is not None:
@@ -219,7 +220,8 @@ class Engine:
             if frame.settled:
                 row.settle(step, 0)
             if state.finished[0]:
-                frame = replace(frame, completion=completion_of(outcome_of(0, row, state), asked.notes, self.codec))
+                outcome = outcome_of(0, row, state)
+                frame = replace(frame, completion=completion_of(outcome, asked.notes, self.codec, self.words))
             yield frame
 
     def order(self, **options: Any) -> Order:

@@ -19,6 +19,7 @@ from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import ForetellError, TraceError
 from foretell.layout import Layout, Request
 from foretell.presets import parse
+from foretell.words import looks_spaced
 
 VERSION = 1
 _ARRAYS = {"tokens": "<i4", "filled_at": "<i4"} | dict.fromkeys(STATISTICS, "<f4")
@@ -87,6 +88,7 @@ def _header(trace: Trace) -> dict[str, Any]:
         "end_ids": trace.end_ids,
         "settled": trace.settled,
         "words": trace.words,
+        "spaced": trace.spaced,
     }
 
 
@@ -122,5 +124,6 @@ def _trace(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trace:
         end_ids=tuple(header["end_ids"]),
         settled=header["settled"],
         words={int(token): word for token, word in header["words"].items()},
+        spaced=header.get("spaced", looks_spaced(header["words"].values())),
         **(tensors | whole),
     )

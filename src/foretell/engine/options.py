@@ -118,7 +118,7 @@ def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
     chosen = _apply(options, chosen)
     layout = _layout(options.over(preferred), codec)
     whole("seed", options.seed, 0, 2**63 - 1)
-    if chosen.stop == Never() or _region_exists(layout, chosen):
+    if chosen.stop == Never() or chosen.region.sought or _region_exists(layout, chosen):
         return Order(layout, chosen, options.seed)
     return Order(layout, replace(chosen, region=Masked()), options.seed, (NO_REGION,))
 

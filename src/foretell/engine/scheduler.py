@@ -15,6 +15,7 @@ from foretell.errors import whole
 from foretell.layout import Request, lay_out
 from foretell.protocols import Denoiser
 from foretell.recipe import Recipe
+from foretell.words import Words
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class Scheduler:
     device: torch.device | str = "cpu"
     lookahead: int = 64  # requests of a group among which the one that pads least is taken; 1: the order of arrival
     patience: int = 32  # how often a request may be passed over
+    words: Words | None = None  # how tokens are written, for recipes that look for the answer in the text
     submitted: int = field(default=0, init=False)
     _groups: dict[tuple[Recipe, int], Group] = field(default_factory=dict, init=False)
     _line: deque[Group] = field(default_factory=deque, init=False)  # one place for each request that waits
@@ -120,7 +122,7 @@ class Scheduler:
         for group in joining.values():
             if group.state is None:
                 self._turns.append(group)
-            group.seat(lay_out(group.unseated, self.model.mask_id, self.end_ids, self.device))
+            group.seat(lay_out(group.unseated, self.model.mask_id, self.end_ids, self.device, self.words))
 
     def _remove(self, group: Group, going: Collection[int]) -> None:
         self._past += group.usage(going)

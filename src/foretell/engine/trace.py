@@ -12,7 +12,8 @@ from foretell.decode import Step
 from foretell.errors import RequestError
 from foretell.layout import Request, lay_out
 from foretell.protocols import Region, Stop
-from foretell.state import DecodeState
+from foretell.state import EVER, DecodeState
+from foretell.words import Words
 
 STATISTICS = ("confidence", "gap", "margin", "entropy")
 
@@ -36,26 +37,43 @@ class Trace:
     filled_at: Tensor  # [N] step at which each position was filled, -1 if pinned, T if never
     settled: bool  # whether the stopping rule ended it
     words: Mapping[int, str] = field(default_factory=dict)  # how the tokens of this trace are written
+    spaced: bool = False  # whether these are bare words
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def states(self, region: Region | None = None) -> DecodeState:
-        """The state before every step, as T rows of one batch."""
-        times = torch.arange(len(self))
-        state = lay_out([self.request], self.mask_id, self.end_ids)
+        """The state before every step, as T rows of one batch.
+
+        An answer that is sought stands where the step itself has it, as in the loop.
+        """
+        chosen, times = region or self.request.recipe.region, torch.arange(len(self))
+        if chosen.sought and not self.words:
+            raise RequestError(f"{chosen} looks for the answer in the text, and this trace has no words")
+        state = lay_out([self.request], self.mask_id, self.end_ids, words=self.spelling())
         state.keep([0] * len(self))
         state.step = times
         drafts = torch.cat([state.draft[:1], self.tokens])  # [T + 1, N]
-        state.draft, state.unchanged = drafts[:-1], _stood(drafts)[:-1]
+        state.draft, state.unchanged = drafts[:-1], _stood(_changed(drafts))[:-1]
         done = (self.filled_at >= 0) & (self.filled_at < times[:, None])
         state.window[done] = self.tokens[-1].expand_as(done)[done]  # a filled position never changes again
-        state.answer = (region or self.request.recipe.region)(state)
+        state.answer = chosen(replace(state, draft=self.tokens))
+        moved = _changed(state.answer).any(dim=1)
+        state.stayed = _stood(moved) if chosen.sought else torch.full_like(times, EVER)
         return state
 
-    def answer(self) -> Tensor:
+    def spelling(self) -> Words:
+        """How tokens are written inside a text."""
+        words = self.words
+        return Words(lambda token: words.get(token, f"<{token}>"), self.spaced)
+
+    def answer(self, region: Region | None = None) -> Tensor:
         """The answer region at each step. [T, N]"""
-        return self.states().answer
+        return self.states(region).answer
+
+    def place(self) -> Tensor:
+        """Where the answer stands: as laid out, or where the final text has it. [N]"""
+        return self.answer()[-1 if self.request.recipe.region.sought else 0]
 
     def replay(self, stop: Stop, region: Region | None = None) -> int | None:
         """The step at which `stop` would have fired, or None."""
@@ -77,7 +95,7 @@ class Trace:
         return int((~same).nonzero().max()) + 1 if not same.all() else 0
 
     def _matches(self, tokens: Tensor | None, where: Tensor | None) -> Tensor:
-        place = self.answer()[0] if where is None else where
+        place = self.place() if where is None else where
         if not place.any():
             raise RequestError("this trace has no answer region; say where to look")
         wanted = self.tokens[-1] if tokens is None else tokens
@@ -106,14 +124,20 @@ class Recorder:
         return Trace(self.request, mask_id, end_ids, tokens, confidence, gap, margin, entropy, at, settled=self.settled)
 
 
-def with_words(trace: Trace, words: Mapping[int, str]) -> Trace:
+def with_words(trace: Trace, words: Words) -> Trace:
     """The same trace, readable without the tokenizer."""
-    return replace(trace, words=words)
+    used = {*trace.tokens.flatten().tolist(), *(token for _, token in trace.request.layout.pins)}
+    return replace(trace, words={token: words.piece(token) for token in sorted(used)}, spaced=words.spaced)
 
 
-def _stood(drafts: Tensor) -> Tensor:
-    """For each of T + 1 drafts [T + 1, N], how many comparisons in a row found it unchanged."""
-    index = torch.arange(len(drafts))[:, None]
-    changed = torch.ones_like(drafts, dtype=torch.bool)
-    changed[1:] = drafts[1:] != drafts[:-1]
+def _changed(rows: Tensor) -> Tensor:
+    """Where each of T rows [T, N] differs from the one before; the first one everywhere."""
+    changed = torch.ones_like(rows, dtype=torch.bool)
+    changed[1:] = rows[1:] != rows[:-1]
+    return changed
+
+
+def _stood(changed: Tensor) -> Tensor:
+    """How many comparisons in a row found no change, by each of T times [T, ...]."""
+    index = torch.arange(len(changed)).view(-1, *[1] * (changed.dim() - 1))
     return index - torch.where(changed, index, 0).cummax(dim=0).values

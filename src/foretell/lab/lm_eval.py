@@ -131,7 +131,8 @@ class Foretell(LM):  # type: ignore[misc]
         return next(iter(self._decoded([request], silent=True))) == target
 
     def _decoded(self, requests: Sequence[Request], silent: bool) -> list[tuple[int, ...]]:
-        scheduler = Scheduler(self.engine.model, self.engine.codec.end_ids, self.batch, device=self.engine.device)
+        ends, words = self.engine.codec.end_ids, self.engine.words
+        scheduler = Scheduler(self.engine.model, ends, self.batch, device=self.engine.device, words=words)
         outcomes = scheduler.run(requests)
         done = {one.ticket: one.tokens for one in _shown(outcomes, silent, len(requests))}
         return [done[ticket] for ticket in range(len(requests))]

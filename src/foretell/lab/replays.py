@@ -9,7 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from foretell.engine.engine import Completion, Engine
+from foretell.engine.completion import Completion, answer_of
+from foretell.engine.engine import Engine
 from foretell.engine.files import load_traces
 from foretell.engine.trace import Trace
 from foretell.errors import RequestError
@@ -60,7 +61,7 @@ class Case:
         if not verdict.settled.any():
             return unchanged
         step = int(verdict.settled.int().argmax())
-        completion = self._completion(self.trace.committed(step).tolist())
+        completion = self._completion(self.trace.committed(step).tolist(), region)
         answer = self.benchmark.extract(completion)
         return replace(
             unchanged,
@@ -76,13 +77,12 @@ class Case:
             finish="settled",
         )
 
-    def _completion(self, tokens: Sequence[int]) -> Completion:
-        layout, steps = self.trace.request.layout, len(self.trace)
-        text, size = self.engine.text(tokens, layout)
-        region = slice(layout.answer[0], sum(layout.answer)) if layout.answer else None
-        answer = None if region is None else self.engine.codec.decode(tokens[region])
-        budget = self.trace.request.budget
-        return Completion(text, answer, tuple(tokens), size, 0, steps, budget, steps, "settled", 0.0)
+    def _completion(self, tokens: Sequence[int], region: Region | None) -> Completion:
+        request, steps = self.trace.request, len(self.trace)
+        text, size = self.engine.text(tokens, request.layout)
+        asked = replace(request, recipe=replace(request.recipe, region=region or request.recipe.region))
+        answer = answer_of(tokens, asked, self.engine.codec, self.engine.words)
+        return Completion(text, answer, tuple(tokens), size, 0, steps, request.budget, steps, "settled", 0.0)
 
     @cached_property
     def first_match(self) -> int | None:

@@ -33,7 +33,7 @@ def activity(trace: Trace) -> Tensor:
 def heatmap(axes: Axes, trace: Trace, title: str) -> None:
     """Steps from left to right, positions from top to bottom, a box around the answer."""
     axes.imshow(activity(trace).T.numpy(), aspect="auto", cmap=ListedColormap(list(KINDS.values())), vmin=0, vmax=3)
-    answer = trace.answer()[0].nonzero().squeeze(1).tolist()
+    answer = trace.place().nonzero().squeeze(1).tolist()
     if answer:
         corner, height = (-0.5, answer[0] - 0.5), answer[-1] - answer[0] + 1
         axes.add_patch(

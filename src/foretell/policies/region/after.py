@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ class After:
 
     The released code skips the blank between "is" and the number. A row without pinned tokens has no region.
     """
+
+    sought: ClassVar[bool] = False
 
     length: int = 0
     skip: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from foretell.state import DecodeState
 @dataclass(frozen=True, slots=True)
 class Fixed:
     """Without a length, the region that the request's layout declares; none declared is an empty region."""
+
+    sought: ClassVar[bool] = False
 
     offset: int = 0
     length: int = 0

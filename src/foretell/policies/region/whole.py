@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -11,5 +12,7 @@ from foretell.state import DecodeState
 
 @dataclass(frozen=True, slots=True)
 class Whole:
+    sought: ClassVar[bool] = False
+
     def __call__(self, state: DecodeState) -> Tensor:
         return ~state.pinned

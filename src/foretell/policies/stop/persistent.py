@@ -17,7 +17,8 @@ class Persistent:
     """`steps` comparisons in a row found the answer unchanged.
 
     The answer is the region's draft up to and including its first end of text; what stands behind may go on changing.
-    Without an end it is the whole region, which is what `stable` watches in any case.
+    Without an end it is the whole region, which is what `stable` watches in any case. An answer that is found in the
+    text has changed when it moves, grows or shrinks.
     """
 
     steps: int = 8
@@ -34,5 +35,5 @@ class Persistent:
         read = state.answer & ~behind
         stood = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
         least = stood.masked_fill(~read, torch.iinfo(stood.dtype).max).amin(dim=1)
-        least = torch.where(state.answer.any(dim=1), least, 0)
+        least = torch.where(state.answer.any(dim=1), torch.minimum(least, state.stayed), 0)
         return Verdict(least >= self.steps, least.float(), torch.full_like(least, self.steps).float(), "unchanged")

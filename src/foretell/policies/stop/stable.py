@@ -16,6 +16,7 @@ from foretell.state import DecodeState
 class Stable:
     """`steps` comparisons in a row found the region's draft unchanged, and its mean entropy is below `entropy`.
 
+    An answer that is found in the text has changed when it moves, grows or shrinks.
     An infinite entropy leaves the draft alone to decide: SchED's second condition.
     """
 
@@ -32,6 +33,7 @@ class Stable:
     def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
         stood = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
         still = ((stood >= self.steps) | ~state.answer).all(dim=1)
+        still &= state.stayed >= self.steps
         return Verdict(state.answer.any(dim=1) & still & self._sure(beliefs, state))
 
     def _sure(self, beliefs: Beliefs, state: DecodeState) -> Tensor:

@@ -1,0 +1,266 @@
+"""Answers found in the draft against answers at a fixed place: speed, agreement, risk, and what the looking costs.
+
+    python runs/found_regions.py             # 1000 held-out problems a task; decodings are shared with other scripts
+    python runs/found_regions.py --limit 50  # a look
+
+Every task is decoded once in full, word problems and choices also without their suffix; Prophet is replayed on the
+traces with every region. The first few problems of each are decoded live as well: those must stop where the replay
+says, and show what a step costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from statistics import quantiles
+from typing import Any, Literal
+
+from foretell.errors import RequestError
+from foretell.lab.benchmark import Benchmark
+from foretell.lab.free import ANNOUNCEMENT, Free, announced
+from foretell.lab.replays import Study
+from foretell.lab.report import Row, compare
+from foretell.lab.results import Record
+from foretell.lab.statistics import Interval, bootstrap, wilson
+from foretell.lab.ways import Way
+from foretell.plots.risk import Stopped, risks
+from foretell.policies.region.delimiter import Delimiter
+from foretell.policies.region.fixed import Fixed
+from foretell.policies.region.pattern import Pattern
+from foretell.policies.stop.prophet import Prophet
+from foretell.protocols import Region
+from foretell.spec import spell
+from page import command, percent, prose, publish, spread, subject, table
+from shared import SEED, benchmark, go, options_of, parser_of, renamed, studied
+
+TASKS = ("word", "word-free", "choice", "choice-free", "sudoku", "countdown")
+PUBLIC = ("gsm8k", "gsm8k-free", "mmlu", "mmlu-free")
+GAPS: tuple[Literal["mean", "min"], ...] = ("mean", "min")
+LIVE = 4  # problems of each task decoded live, in one batch
+NEVER = "stop.tau=linear(inf,inf)"  # looks at every step and never fires
+EVERYTHING = Pattern(r"(?s)\S.*")  # the text is the answer, however long
+
+
+def regions(asked: Benchmark) -> dict[str, Region]:
+    """Every region that can be tried on a task; nothing is at a fixed place where no suffix is pinned."""
+    tried: dict[str, Region] = {} if isinstance(asked, Free) else {"fixed": Fixed()}
+    if not announced(asked.inner if isinstance(asked, Free) else asked):
+        return tried | {"pattern": EVERYTHING}
+    return tried | {"delimiter": Delimiter(ANNOUNCEMENT), "pattern": Pattern(rf"{ANNOUNCEMENT} (\w+)")}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One way to stop, against full decoding of the same window."""
+
+    row: Row
+    speed: Interval  # 95%, of the steps' ratio
+    risk: float  # share of answers that differ
+    interval: Interval  # Wilson, 95%
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """When a region was there, over the steps of all decodings, and what it took to look."""
+
+    first: float  # share of decodings whose very first draft has it
+    ever: float  # share that has it at some step
+    final: float  # share whose final text has it
+    settled: tuple[float, float, float]  # share of the budget from which on it never moves: 25%, 50%, 75% of decodings
+    looked: float  # share of steps whose draft is another than the step's before
+    microseconds: float  # of the processor, a row and step
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    results: dict[str, Result]  # by region and gap
+    seen: dict[str, Seen]  # by region
+    step: dict[str, float]  # milliseconds of the processor, by region
+    live: int  # decodings that were replayed as well
+    equal: int  # of those, the ones with the same steps and the same answer
+
+
+def seen(one: Study, region: Region) -> Seen:
+    there, still, looked, taken, rows = [], [], 0, 0.0, 0
+    for case in one.cases:
+        trace = case.trace
+        state = replace(trace.states(region), draft=trace.tokens, words=trace.spelling())  # words that know nothing yet
+        started = time.process_time()
+        places = region(state)
+        taken, rows = taken + time.process_time() - started, rows + len(places)
+        looked += 1 + int((trace.tokens[1:] != trace.tokens[:-1]).any(dim=1).sum())
+        there.append(places.any(dim=1))
+        moved = (places != places[-1]).any(dim=1).nonzero()
+        still.append((int(moved.max()) + 1 if len(moved) else 0) / trace.request.budget)
+    low, middle, high = quantiles(still, n=4) if len(still) > 1 else still * 3
+    count = len(there)
+    return Seen(
+        first=sum(bool(each[0]) for each in there) / count,
+        ever=sum(bool(each.any()) for each in there) / count,
+        final=sum(bool(each[-1]) for each in there) / count,
+        settled=(low, middle, high),
+        looked=looked / rows,
+        microseconds=1e6 * taken / rows,
+    )
+
+
+def replayed(one: Study, tried: Mapping[str, Region], asked: Benchmark) -> dict[str, list[Record]]:
+    """Full decoding, and each region under each gap, by name."""
+    made = {"full": renamed(one.records, "full")}
+    for gap, (place, region) in product(GAPS, tried.items()):
+        name = f"{place}, {gap}"
+        made[name] = one.under(name, Prophet(asked.thresholds, reduce=gap), region)
+    return made
+
+
+def results(records: Mapping[str, list[Record]]) -> dict[str, Result]:
+    rows = compare([record for each in records.values() for record in each], list(records))
+    full = sum(record.steps for record in records["full"]) / len(records["full"])
+    made = {}
+    for row in rows:
+        fewest, most = bootstrap([float(record.steps) for record in records[row.recipe]])
+        differ = round((1 - row.agreement) * row.pairs)
+        speed = Interval(full / most, full / fewest)
+        made[row.recipe] = Result(row, speed, differ / row.pairs, wilson(differ, row.pairs))
+    return made
+
+
+def recipe_of(gap: str, region: Region) -> str:
+    return f"prophet stop.reduce={gap} region={spell(region)}"
+
+
+def decoded(one: Study, recipe: str) -> dict[str, tuple[int, str | None]]:
+    """The first problems decoded live in one batch: steps and answer by id."""
+    way, engine, cases = Way.of(recipe, one.bench.benchmark), one.bench.engine, one.cases[:LIVE]
+    orders = [(case.example.prompt, way.order(engine, case.example, one.bench.what.seed)) for case in cases]
+    made = engine.fulfil(orders, batch_size=LIVE)
+    return {cases[at].example.id: (done.steps, one.bench.benchmark.extract(done)) for at, done in made}
+
+
+def checked(one: Study, tried: Mapping[str, Region], records: Mapping[str, list[Record]]) -> tuple[int, int]:
+    """How many decodings were made live, and how many of them took the same steps to the same answer."""
+    live = equal = 0
+    for gap, (place, region) in product(GAPS, tried.items()):
+        known = {record.id: (record.steps, record.answer) for record in records[f"{place}, {gap}"]}
+        for key, told in decoded(one, recipe_of(gap, region)).items():
+            live, equal = live + 1, equal + (known[key] == told)
+    if equal < live - live // 50:  # other batches have other last bits of a logit, and no more
+        raise RequestError(f"{one.bench.what.task}: only {equal} of {live} live decodings are what the replay says")
+    return live, equal
+
+
+def clock(one: Study, tried: Mapping[str, Region]) -> dict[str, float]:
+    """Milliseconds that the processor takes for a step of a batch, with a rule that looks and never fires."""
+    recipes = {name: f"{recipe_of('mean', region)} {NEVER}" for name, region in tried.items()}
+    return {name: _milliseconds(one, text) for name, text in recipes.items()}
+
+
+def _milliseconds(one: Study, recipe: str) -> float:
+    started = time.process_time()
+    made = decoded(one, recipe)
+    return 1000 * (time.process_time() - started) / max(steps for steps, _ in made.values())
+
+
+def measured(task: str, options: argparse.Namespace) -> Found:
+    asked = benchmark(task, options)
+    one, tried = studied(task, options), regions(asked)
+    records = replayed(one, tried, asked)
+    live, equal = checked(one, tried, records)
+    sought = {name: seen(one, region) for name, region in tried.items() if region.sought}
+    print(
+        f"{task}: replayed {len(records) - 1} rules on {len(one.cases)} decodings, {equal} of {live} live", flush=True
+    )
+    return Found(results(records), sought, clock(one, tried), live, equal)
+
+
+def _label(task: str) -> str:
+    return task.replace("-free", ", no suffix")
+
+
+def _result(task: str, name: str, one: Result) -> list[str]:
+    row = one.row
+    right = [percent(row.accuracy), spread(row.accuracy_low, row.accuracy_high), f"{row.steps:.1f}"]
+    if name == "full":
+        return [_label(task), name, *right, *[""] * 6]
+    speed = [f"{row.step_speedup:.2f}x", f"{one.speed.low:.2f} to {one.speed.high:.2f}", percent(row.settled)]
+    return [_label(task), name, *right, *speed, percent(one.risk), spread(*one.interval), percent(row.lost / row.pairs)]
+
+
+def _moment(task: str, name: str, one: Seen) -> list[str]:
+    return [_label(task), name, *map(percent, (one.first, one.ever, one.final, *one.settled))]
+
+
+def _cost(task: str, one: Found) -> list[list[str]]:
+    rows = []
+    for name, ms in one.step.items():
+        looks = one.seen.get(name)
+        told = ["", ""] if looks is None else [percent(looks.looked), f"{looks.microseconds:.0f}"]
+        rows.append([_label(task), name, f"{ms:.2f}", *told])
+    return rows
+
+
+def markdown(found: Mapping[str, Found], options: argparse.Namespace) -> list[str]:
+    live, equal = (sum(getattr(one, name) for one in found.values()) for name in ("live", "equal"))
+    count = f"{options.limit} held-out" if options.own else f"Up to {options.limit}"
+    headings = (
+        "task", "region, gap", "accuracy, %", "95%", "steps", "speedup", "95%", "settled, %", "differs, %", "95%",
+        "lost, %",
+    )  # fmt: skip
+    moments = ("task", "region", "first draft", "ever", "final text", "in place: 25%", "50%", "75%")
+    costs = ("task", "region", "step, ms", "new drafts, %", "a row, us")
+    each = [(task, name, result) for task, one in found.items() for name, result in one.results.items()]
+    return [
+        f"# Answers found on the fly, {subject(options)}",
+        "",
+        prose(
+            f"{count} problems a task (seed {SEED}), decoded in full; Prophet with the paper's thresholds is replayed",
+            "on the traces, by the mean and by the minimum gap, with the answer at its fixed place and found in the",
+            f'draft of each step: behind "{ANNOUNCEMENT}" (delimiter), by a regular expression (pattern); where a task',
+            "has no such words, the pattern is the whole text up to its end. Without the suffix nothing is pinned, and",
+            "there is no fixed place. The bundled tasks have answers of one length each: with the suffix a found",
+            "answer stands where the fixed one does, and what is tried there is whether looking for it changes",
+            f"anything. Of {live} decodings made live, in batches of {LIVE}, {equal} took the same",
+            f"steps to the same answer as the replay. {command('found_regions', options)}",
+        ),
+        "",
+        "## Speed, agreement, risk",
+        prose(
+            "Speedup: full's mean steps over these, with a bootstrap interval. Differs: answers that are not those of",
+            "full decoding of the same window, the risk of stopping, with Wilson's interval; the rest agrees. Lost:",
+            "right in full, wrong at the exit.",
+        ),
+        *table(headings, [_result(*one) for one in each]),
+        "## When it is found",
+        prose(
+            "In % of the decodings; then the share of the budget from which on the region never moves again, in %, for",
+            "the fastest quarter of the decodings, the median and the slowest quarter.",
+        ),
+        *table(moments, [_moment(task, name, one) for task, f in found.items() for name, one in f.seen.items()]),
+        "## What the looking costs",
+        prose(
+            f"The processor's time for a step of {LIVE} rows decoded live, with a rule that",
+            "looks at every step and never fires; the share of steps whose draft is another than the one before, which",
+            "are those that have to be looked through; and the processor's time for that, a row and step.",
+        ),
+        *table(costs, [row for task, one in found.items() for row in _cost(task, one)]),
+    ]
+
+
+def points(one: Found) -> list[Stopped]:
+    named = [(name.split(", "), result) for name, result in one.results.items() if name != "full"]
+    return [Stopped(what, how, each.row.step_speedup, each.risk, *each.interval) for (what, how), each in named]
+
+
+def main() -> None:
+    options = options_of(parser_of(__doc__, bundled=TASKS, public=PUBLIC))
+    found = {task: measured(task, options) for task in options.tasks}
+    numbers: dict[str, Any] = {"limit": options.limit, "tasks": {task: asdict(one) for task, one in found.items()}}
+    figure = risks({_label(task): points(one) for task, one in found.items()})
+    publish("found_regions", markdown(found, options), numbers, options, figure)
+
+
+if __name__ == "__main__":
+    go(main)

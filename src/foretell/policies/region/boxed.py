@@ -1,0 +1,37 @@
+r"""The answer stands inside the draft's last \boxed{...}, as mathematics is answered."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from foretell.policies.region.sought import located
+from foretell.state import DecodeState
+
+_OPENING = re.compile(r"\\boxed\s*\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is no brace
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    r"""Inside the last \boxed{...}, whose braces may hold others. While it is not closed there is no region."""
+
+    sought: ClassVar[bool] = True
+
+    def __call__(self, state: DecodeState) -> Tensor:
+        return located(state, self.find)
+
+    def find(self, text: str) -> tuple[int, int] | None:
+        """The letters of the answer."""
+        openings = [match.end() for match in _OPENING.finditer(text)]
+        if not openings:
+            return None
+        depth = 1
+        for brace in _BRACE.finditer(text, openings[-1]):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if depth == 0:
+                return openings[-1], brace.start()
+        return None

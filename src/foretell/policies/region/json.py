@@ -1,0 +1,79 @@
+"""The answer is the value at a path of the JSON that the draft writes, once that parses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from json import JSONDecoder
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from foretell.errors import RecipeError
+from foretell.policies.region.sought import located
+from foretell.state import DecodeState
+
+# A bracket that what follows makes the beginning of JSON: prose has brackets too.
+_OPENING = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*(?:[\[{\]\"0-9-]|true|false|null))")
+_BLANKS = re.compile(r"[\s,:]*")  # also what stands between the members of something that is known to parse
+_DECODER = JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """The value at a dotted `path` of keys and places in lists ("answer", "steps.0.result"), a string without quotes.
+
+    JSON may stand in prose or a code fence; of several objects or lists the last one that has the path counts. While
+    one of them does not parse there is no region.
+    """
+
+    sought: ClassVar[bool] = True
+
+    path: str = "answer"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str) or not all(self.path.split(".")):
+            raise RecipeError(f"the region's path must be keys or numbers with dots between, got {self.path!r}")
+
+    def __call__(self, state: DecodeState) -> Tensor:
+        return located(state, self.find)
+
+    def find(self, text: str) -> tuple[int, int] | None:
+        """The letters of the answer."""
+        found, at = None, 0
+        while opening := _OPENING.search(text, at):
+            try:
+                at = _DECODER.raw_decode(text, opening.start())[1]
+            except (ValueError, RecursionError):
+                return None
+            found = _value(text, opening.start(), at, self.path.split(".")) or found
+        return found
+
+
+def _value(text: str, start: int, end: int, path: list[str]) -> tuple[int, int] | None:
+    """The letters of the value at `path` of the one at `start`, which parses."""
+    for name in path:
+        members = {key: span for key, *span in _members(text, start)} if text[start] in "{[" else {}
+        if name not in members:
+            return None
+        start, end = members[name]
+    return (start + 1, end - 1) if text[start] == '"' else (start, end)
+
+
+def _members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
+    """The key or place of every member of an object or list, and the letters of its value."""
+    place, at = 0, _behind(text, start + 1)
+    while text[at] not in "}]":
+        key: Any = str(place)
+        if text[start] == "{":
+            key, at = _DECODER.raw_decode(text, at)
+            at = _behind(text, at)
+        _, end = _DECODER.raw_decode(text, at)
+        yield key, at, end
+        place, at = place + 1, _behind(text, end)
+
+
+def _behind(text: str, at: int) -> int:
+    blanks = _BLANKS.match(text, at)
+    return blanks.end() if blanks else at
