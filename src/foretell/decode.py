@@ -58,11 +58,11 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     commit = verdict.settled | state.checking | (alive & (state.step + 1 >= state.budget))
     rest = commit[:, None] & state.masked
     if commit.any():
-        beliefs.complete(rest)
+        beliefs.complete(rest, measure=observed)
     tokens = beliefs.tokens
     if observed:  # the state learns nothing from being watched
         tokens = tokens.clone()
-        beliefs.read(alive[:, None])
+        beliefs.skim(alive[:, None], measure=True)
 
     # Otherwise an ordinary refinement step, confined to the current block.
     scores = recipe.score(beliefs, state).masked_fill(~eligible, -torch.inf)
