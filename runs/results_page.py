@@ -27,7 +27,7 @@ ABOUT = {  # in the order in which they are best read
     "gap": ("gap", "How the gap grows, and how far the gap at the exit can be trusted."),
     "methods": ("methods", "Every way to spend less, alone and with Prophet."),
     "stack": ("stack", "The best stack of methods for each task, searched on other problems."),
-    "loop": ("bench_loop", "What the loop costs beside the model."),
+    "bench": ("bench", "Speed: a plain loop beside ours, the loop's own share, queues, memory, scaling."),
 }
 BESIDE = "## Beside the paper"
 APART = ("differs", "a larger loss than any in the paper", "slower than any", "faster than any")

@@ -119,9 +119,10 @@ class Prediction:
         """
         for part, at_row, at in self._fresh(wanted):
             for few in zip(at_row.split(FEW), at.split(FEW), strict=True):
-                reading = self._reading(part, *few)
                 if measure:
-                    self._readings.append(reading.settle())
+                    self._readings.append(self._reading(part, *few).settle())
+                else:
+                    self._reading(part, *few)  # its name would keep the logits until the next ones are there
 
     def complete(self, wanted: Tensor, *, measure: bool) -> None:
         """`skim` the positions `wanted` [B, N], with a pass of their own where they were not computed."""

@@ -74,10 +74,11 @@ def test_both_halves_of_every_block_are_compiled(checkpoint: Path, monkeypatch: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("default")  # torch's compiler has its own
 def test_a_compiled_network_decodes_the_same(checkpoint: Path) -> None:
     plain, compiled = foretell.load(checkpoint), foretell.load(checkpoint, compile=True)
-    prompts = ["Tom has 3 pens.", "Ann has 3 pens and 4 red pens."]
+    prompts = ["Tom has 3 pens.", "Ann has 3 pens. Tom has 4 pens."]
     for recipe in ("full", "fast-dllm"):
         texts = [engine.generate(prompts, max_new_tokens=8, recipe=recipe) for engine in (plain, compiled)]
         assert [one.tokens for one in texts[0]] == [one.tokens for one in texts[1]]
