@@ -187,7 +187,7 @@ def _peak(model: Transformer, size: Size, recipe: str, observed: bool) -> float:
     state, asked = size.state(recipe)
     with Peak() as peak:
         denoise_step(Watched(model, peak.aside), state, asked, observed=observed)
-    return peak.most / (4 * size.vocabulary)
+    return float(peak.most) / (4 * size.vocabulary)
 
 
 def against(size: Size, name: str, values: tuple[int, ...], rounds: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from foretell.outlook import look_ahead, outlook_of
 from foretell.predict import predict
 from foretell.prediction import Prediction
 from foretell.protocols import Denoiser, Verdict
@@ -47,17 +48,17 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
 
     Beliefs are made only of what the policies read; an `observed` step makes them of every position.
     """
-    alive, index, eligible = ~state.done, state.step, state.eligible
-    state.answer = recipe.region(state)
-    watched = torch.where(state.checking[:, None], state.hasty, recipe.stop.reads(state)) & alive[:, None]
-    beliefs = predict(model, state, recipe, eligible | watched)
+    view = outlook_of(state, recipe)
+    alive, index, eligible, answer = ~state.done, state.step, state.eligible, state.answer
+    beliefs = predict(model, state, recipe, view)
 
     # Prophet's check comes first: a settled answer ends the refinement of the whole row.
     verdict = recipe.stop(beliefs, state)
     verdict = verdict._replace(settled=verdict.settled & alive & ~state.checking)
     commit = verdict.settled | state.checking | (alive & (state.step + 1 >= state.budget))
     rest = commit[:, None] & state.masked
-    if commit.any():
+    known = observed or view.ending  # that a row may commit; otherwise it is told along with the next step's outlook
+    if known:
         beliefs.complete(rest, measure=observed)
     tokens = beliefs.tokens
     if observed:  # the state learns nothing from being watched
@@ -68,9 +69,19 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     scores = recipe.score(beliefs, state).masked_fill(~eligible, -torch.inf)
     chosen = recipe.transfer(scores, beliefs, state) & eligible
     unmask = torch.where(commit[:, None], rest, chosen)
+    doubted = recipe.verify(beliefs, state) if recipe.verify.passes else None
 
-    if recipe.verify.passes:
-        state.look_over(verdict.settled, rest, recipe.verify(beliefs, state), recipe.verify.passes)
-    filled = state.reveal(unmask, tokens, alive)
+    def fill() -> Tensor:
+        if doubted is not None:
+            state.look_over(verdict.settled, rest, doubted, recipe.verify.passes)
+        return state.reveal(unmask, tokens, alive)
+
+    before = state.mark()
+    filled = fill()
+    if look_ahead(state, recipe, commit).settled and not known:
+        state.back(before)
+        beliefs.complete(rest, measure=False)  # writes to `tokens`
+        filled = fill()
+        look_ahead(state, recipe)
     draft = torch.where(filled, state.draft, beliefs.tokens) if observed else state.draft
-    return Step(index, beliefs, draft, state.answer, filled, verdict, alive)
+    return Step(index, beliefs, draft, answer, filled, verdict, alive)

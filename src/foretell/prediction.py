@@ -106,19 +106,20 @@ class Prediction:
         self._spreads: dict[str, Tensor] = {}  # statistics asked for since the last reading
         self.tokens = torch.where(self._blank, state.draft, state.window)  # [B, N]
 
-    def read(self, wanted: Tensor) -> None:
-        """Make beliefs of the positions `wanted` [B, N] that have none yet and were computed."""
-        for part, at_row, at in self._fresh(wanted):
+    def read(self, part: Part, at_row: Tensor, at: Tensor) -> None:
+        """Make beliefs of the asked columns `at` [n] of a pass's rows `at_row` [n], which have none yet."""
+        if len(at):
             self._readings.append(self._reading(part, at_row, at))
 
     def skim(self, wanted: Tensor, *, measure: bool) -> None:
-        """The same for positions of which no policy asks anything but the token, whose number grows with the window.
+        """The same for those of `wanted` [B, N] that were computed and have no beliefs yet.
 
-        Their logits come a few positions at a time and are not kept. `measure` them for observers; without it
-        their certainty stays the least possible.
+        No policy asks anything of them but the token, and their number grows with the window. So their logits come a
+        few positions at a time and are not kept. `measure` them for observers; without it their certainty stays the
+        least possible.
         """
         for part, at_row, at in self._fresh(wanted):
-            for few in zip(at_row.split(FEW), at.split(FEW), strict=True):
+            for few in zip(torch.split(at_row, FEW), torch.split(at, FEW), strict=True):
                 if measure:
                     self._readings.append(self._reading(part, *few).settle())
                 else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,15 @@ def test_a_cache_cannot_finish_together(engine: Engine) -> None:
 def test_ways_take_turns() -> None:
     order: list[str] = []
     heard: list[tuple[str, int]] = []
-    found = in_turn(
-        {name: lambda name=name: order.append(name) or len(order) for name in "ab"},  # type: ignore[misc]
-        2,
-        lambda name, turn, _: heard.append((name, turn)),
-    )
+
+    def way(name: str) -> Callable[[], int]:
+        def run() -> int:
+            order.append(name)
+            return len(order)
+
+        return run
+
+    found = in_turn({name: way(name) for name in "ab"}, 2, lambda name, turn, _: heard.append((name, turn)))
     assert order == ["a", "b"] * 3
     assert heard == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]
     assert (found["a"].result, found["b"].result) == (5, 6)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 
-class Peak(TorchDispatchMode):
+class Peak(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of storages made under it, until they are let go; `most` is the highest count.
 
     Storages that were there before do not count, nor do those made `aside`. What a kernel allocates and frees
@@ -20,7 +20,7 @@ class Peak(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.most = 0
         self._known: set[int] = set()
         self._aside = False

@@ -48,8 +48,8 @@ class Rectangle:
         index = torch.arange(self.rows, device=inputs.canvas.device)
         index = torch.where(index < len(inputs.canvas), index, 0)
         self.columns += inputs.columns[:1].numel() * self.rows
-        parts = (inputs.canvas, inputs.places, inputs.keys, inputs.columns, inputs.asked)
-        return self.inner(Inputs(*(part[index] for part in parts), None, inputs.prompt))
+        whole = {name: getattr(inputs, name)[index] for name in ("canvas", "places", "keys", "columns", "asked")}
+        return self.inner(inputs._replace(**whole))
 
     def new_cache(self, batch: int, length: int) -> KVStore:
         raise RequestError(f"batches that finish together are for recipes without a cache, got {batch} x {length}")
