@@ -82,11 +82,11 @@ def _fetch(state: DecodeState, plan: Plan, wanted: Tensor, commit: Tensor | None
     grids = [wanted, *(grid for grid in (plan.query, plan.visible) if grid is not None)]
     # The one moment of a step at which Python waits for the device.
     here = torch.cat([torch.stack(flags, dim=1), *grids], dim=1).cpu()
-    columns = [[bool(flag) for flag in column] for column in here[:, : len(flags)].T.tolist()]
-    parts = iter(here[:, len(flags) :].split(state.length, dim=1))
+    finished, ends, settled, full = here[:, : len(flags)].T.tolist()
+    parts = iter(torch.split(here[:, len(flags) :], state.length, dim=1))
     asked = next(parts)
     query = None if plan.query is None else next(parts)
-    return _Told(*columns, asked, query, None if plan.visible is None else next(parts))
+    return _Told(finished, ends, settled, full, asked, query, None if plan.visible is None else next(parts))
 
 
 def _passes(told: _Told, state: DecodeState) -> Iterator[Pass]:
