@@ -32,7 +32,7 @@ ABOUT = {  # in the order in which they are best read
         "found_regions",
         "Answers found in the draft against answers at a fixed place: speed, risk, cost.",
     ),
-    "loop": ("bench_loop", "What the loop costs beside the model."),
+    "bench": ("bench", "Speed: a plain loop beside ours, the loop's own share, queues, memory, scaling."),
 }
 BESIDE = "## Beside the paper"
 APART = ("differs", "a larger loss than any in the paper", "slower than any", "faster than any")

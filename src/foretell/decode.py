@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from foretell.outlook import look_ahead, outlook_of
 from foretell.predict import predict
 from foretell.prediction import Prediction
 from foretell.protocols import Denoiser, Verdict
@@ -48,30 +49,41 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
 
     Beliefs are made only of what the policies read; an `observed` step makes them of every position.
     """
+    view = outlook_of(state, recipe)
     alive, index, eligible = ~state.done, state.step, state.eligible
-    if not recipe.region.sought:  # until this step has looked for it, such an answer stands where the last one found it
-        state.answer = recipe.region(state)
-    watched = torch.where(state.checking[:, None], state.hasty, recipe.stop.reads(state)) & alive[:, None]
-    beliefs = predict(model, state, recipe, eligible | watched)
+    beliefs = predict(model, state, recipe, view)
 
     # Prophet's check comes first: a settled answer ends the refinement of the whole row.
-    verdict = settle(beliefs, state, recipe)
+    verdict, answer = settle(beliefs, state, recipe), state.answer
     commit = verdict.settled | state.checking | (alive & (state.step + 1 >= state.budget))
     rest = commit[:, None] & state.masked
-    if commit.any():
-        beliefs.complete(rest)
+    known = observed or view.ending  # without asking the device
+    if known:
+        beliefs.complete(rest, measure=observed)
     tokens = beliefs.tokens
     if observed:  # the state learns nothing from being watched
         tokens = tokens.clone()
-        beliefs.read(alive[:, None])
+        beliefs.skim(alive[:, None], measure=True)
 
     # Otherwise an ordinary refinement step, confined to the current block.
     scores = recipe.score(beliefs, state).masked_fill(~eligible, -torch.inf)
     chosen = recipe.transfer(scores, beliefs, state) & eligible
     unmask = torch.where(commit[:, None], rest, chosen)
+    doubted = recipe.verify(beliefs, state) if recipe.verify.passes else None
 
-    if recipe.verify.passes:
-        state.look_over(verdict.settled, rest, recipe.verify(beliefs, state), recipe.verify.passes)
-    filled = state.reveal(unmask, tokens, alive)
+    def fill() -> Tensor:
+        if doubted is not None:
+            state.look_over(verdict.settled, rest, doubted, recipe.verify.passes)
+        return state.reveal(unmask, tokens, alive)
+
+    # Whether a row commits is heard along with the next step's outlook; in the rare step where one does, and was not
+    # known to, what it commits is computed and the step filled again.
+    before = state.mark()
+    filled = fill()
+    if look_ahead(state, recipe, commit).settled and not known:
+        state.back(before)
+        beliefs.complete(rest, measure=False)  # writes to `tokens`
+        filled = fill()
+        look_ahead(state, recipe)
     draft = torch.where(filled, state.draft, beliefs.tokens) if observed else state.draft
-    return Step(index, beliefs, draft, state.answer, filled, verdict, alive)
+    return Step(index, beliefs, draft, answer, filled, verdict, alive)

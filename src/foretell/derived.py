@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
@@ -10,12 +11,29 @@ from torch import Tensor
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Some tensor fields of an owner as they once were: which tensors, and how often written to."""
+
+    fields: tuple[tuple[str, Tensor, int], ...]
+
+    def holds(self, owner: Any) -> bool:
+        """Whether every one of them is the same tensor still and has not been written to since.
+
+        Tensors made in inference mode do not count writes; nothing outside of that mode can write to them, and
+        inside of it the loop assigns new ones.
+        """
+        return all(getattr(owner, name) is source and _writes(source) == writes for name, source, writes in self.fields)
+
+
+def stamp(owner: Any, names: Iterable[str]) -> Stamp:
+    return Stamp(tuple((name, source, _writes(source)) for name in names for source in (getattr(owner, name),)))
+
+
 class Derived(Generic[T]):
     """A read-only property kept in its owner's dict `kept`, along with the fields that it was made of.
 
-    There is nothing to clear and so nothing to forget: a kept value counts only while every one of its sources is
-    the same tensor and has not been written to since. Tensors made in inference mode do not count writes; nothing
-    outside of that mode can write to them, and inside of it the loop assigns new ones.
+    There is nothing to clear and so nothing to forget: a kept value counts only while its stamp holds.
     """
 
     def __init__(self, compute: Callable[[Any], T], sources: tuple[str, ...]) -> None:
@@ -25,14 +43,10 @@ class Derived(Generic[T]):
         self.name = name
 
     def __get__(self, owner: Any, kind: type | None = None) -> T:
-        kept: tuple[T, list[tuple[Tensor, int]]] | None = owner.kept.get(self.name)
-        if kept is not None:
-            for name, (source, writes) in zip(self.sources, kept[1], strict=True):
-                if getattr(owner, name) is not source or _writes(source) != writes:
-                    break
-            else:
-                return kept[0]
-        made_of = [(source, _writes(source)) for source in (getattr(owner, name) for name in self.sources)]
+        kept: tuple[T, Stamp] | None = owner.kept.get(self.name)
+        if kept is not None and kept[1].holds(owner):
+            return kept[0]
+        made_of = stamp(owner, self.sources)
         value = self.compute(owner)
         owner.kept[self.name] = value, made_of
         return value
@@ -41,6 +55,12 @@ class Derived(Generic[T]):
 def derived(*sources: str) -> Callable[[Callable[[Any], T]], Derived[T]]:
     """A method as a property that is computed anew when one of these tensor fields has changed."""
     return lambda compute: Derived(compute, sources)
+
+
+def provide(owner: Any, name: str, value: object) -> None:
+    """Keep a value of a derived property that someone has worked out already."""
+    made: Derived[object] = vars(type(owner))[name]
+    owner.kept[name] = value, stamp(owner, made.sources)
 
 
 def _writes(tensor: Tensor) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -11,8 +11,10 @@ from torch import Tensor
 
 from foretell.errors import RequestError
 from foretell.protocols import Precise, Readout, Sample
-from foretell.reductions import best_two, entropy, log_sum_exp
+from foretell.reductions import Reductions
 from foretell.state import DecodeState, picked
+
+FEW = 64  # positions whose logits exist together where nobody looks at more than their tokens
 
 Exact = Callable[[Tensor], Tensor]  # token ids [n, k] -> logits [n, k]
 
@@ -41,30 +43,30 @@ class Part:
 class Reading:
     """The logits of n positions, and what policies want to know of them."""
 
-    def __init__(self, row: Tensor, position: Tensor, logits: Tensor, tokens: Tensor, exact: Exact | None) -> None:
+    def __init__(self, row: Tensor, position: Tensor, tokens: Tensor, logits: Reductions, exact: Exact | None) -> None:
         self.row, self.position, self.tokens = row, position, tokens  # [n]
-        self.logits = logits  # [n, V]
+        self.logits: Reductions | None = logits  # of [n, V]; None once they are let go
         self.exact = exact  # logits of few tokens in float32, where the model's own are rounder than that
+
+    @property
+    def _logits(self) -> Reductions:
+        assert self.logits is not None, "a statistic is asked for before the logits are let go"
+        return self.logits
 
     @cached_property
     def best(self) -> tuple[Tensor, Tensor]:
         """The two highest logits of each position. [n] each"""
-        winners = best_two(self.logits)  # [n, 2]
+        winners = self._logits.best_two  # [n, 2]
         if self.exact is None:
-            first, second = self._precise(self.logits.gather(-1, winners)).unbind(-1)
+            first, second = self._logits.of(winners).unbind(-1)
             return first, second
         first, second = self.exact(winners).unbind(-1)
         return first, torch.minimum(first, second)  # tokens that rounding made equal may change places
 
     @cached_property
-    def normaliser(self) -> Tensor:
-        """log sum exp of the logits: no matrix of probabilities. [n]"""
-        return log_sum_exp(self.logits)
-
-    @cached_property
     def confidence(self) -> Tensor:
-        chosen = self.logits.gather(-1, self.tokens[:, None]).squeeze(-1)
-        return (self._precise(chosen) - self.normaliser).exp()
+        chosen = self._logits.of(self.tokens[:, None]).squeeze(-1)
+        return (chosen - self._logits.normaliser).exp()
 
     @cached_property
     def gap(self) -> Tensor:
@@ -72,14 +74,19 @@ class Reading:
 
     @cached_property
     def margin(self) -> Tensor:
-        return (self.best[0] - self.normaliser).exp() - (self.best[1] - self.normaliser).exp()
+        normaliser = self._logits.normaliser
+        return (self.best[0] - normaliser).exp() - (self.best[1] - normaliser).exp()
 
     @cached_property
     def entropy(self) -> Tensor:
-        return entropy(self.logits)
+        return self._logits.entropy
 
-    def _precise(self, values: Tensor) -> Tensor:
-        return values.to(torch.promote_types(values.dtype, torch.float32))
+    def settle(self) -> Reading:
+        """Work out every statistic and let the logits go."""
+        for name in ("entropy", "confidence", "gap", "margin"):  # the entropy's pass brings the normaliser along
+            getattr(self, name)
+        self.logits = self.exact = None
+        return self
 
 
 class Prediction:
@@ -99,40 +106,60 @@ class Prediction:
         self._spreads: dict[str, Tensor] = {}  # statistics asked for since the last reading
         self.tokens = torch.where(self._blank, state.draft, state.window)  # [B, N]
 
-    def read(self, wanted: Tensor) -> None:
-        """Make beliefs of the positions `wanted` [B, N] that have none yet and were computed."""
-        fresh = wanted & ~self._seen
-        for part in self._parts:
-            at_row, at = part.of(fresh).nonzero(as_tuple=True)
-            if len(at):
-                self._read(part, at_row, at)
+    def read(self, part: Part, at_row: Tensor, at: Tensor) -> None:
+        """Make beliefs of the asked columns `at` [n] of a pass's rows `at_row` [n], which have none yet."""
+        if len(at):
+            self._readings.append(self._reading(part, at_row, at))
 
-    def complete(self, wanted: Tensor) -> bool:
-        """Make beliefs of the positions `wanted` [B, N], with a pass of their own where they were not computed.
+    def skim(self, wanted: Tensor, *, measure: bool) -> None:
+        """The same for those of `wanted` [B, N] that were computed and have no beliefs yet.
+
+        No policy asks anything of them but the token, and their number grows with the window. So their logits come a
+        few positions at a time and are not kept. `measure` them for observers; without it their certainty stays the
+        least possible.
+        """
+        for part, at_row, at in self._fresh(wanted):
+            for few in zip(torch.split(at_row, FEW), torch.split(at, FEW), strict=True):
+                if measure:
+                    self._readings.append(self._reading(part, *few).settle())
+                else:
+                    self._reading(part, *few)  # its name would keep the logits until the next ones are there
+
+    def complete(self, wanted: Tensor, *, measure: bool) -> bool:
+        """`skim` the positions `wanted` [B, N], with a pass of their own where they were not computed.
 
         Returns whether it took that pass.
         """
-        self.read(wanted)
+        self.skim(wanted, measure=measure)
         lacking = wanted & ~self._seen
         rows = lacking.any(dim=1).nonzero().squeeze(1)
         if len(rows):
             self._parts.append(self._whole(rows))
-            self.read(lacking)
+            self.skim(lacking, measure=measure)
         return len(rows) > 0
 
-    def _read(self, part: Part, at_row: Tensor, at: Tensor) -> None:
+    def _fresh(self, wanted: Tensor) -> Iterator[tuple[Part, Tensor, Tensor]]:
+        """The pass rows and asked columns, [n] each, of positions that have no beliefs yet, pass by pass."""
+        fresh = wanted & ~self._seen
+        for part in self._parts:
+            at_row, at = part.of(fresh).nonzero(as_tuple=True)
+            if len(at):
+                yield part, at_row, at
+
+    def _reading(self, part: Part, at_row: Tensor, at: Tensor) -> Reading:
         self._spreads.clear()
-        logits = part.readout(at_row, at)
-        logits[:, self._state.mask_id] = -torch.inf  # a mask is never an answer, and proposing one would loop forever
+        values = part.readout(at_row, at)
+        values[:, self._state.mask_id] = -torch.inf  # a mask is never an answer, and proposing one would loop forever
         row, position = part.where(at_row, at, len(self._blank))
         self._seen[row, position] = True
+        logits = Reductions(values)
         proposed = self._sample(logits, self._state, row, position)
         tokens = torch.where(self._blank[row, position], proposed, self.tokens[row, position])
         self.tokens[row, position] = tokens
         exact = None
-        if logits.dtype in (torch.bfloat16, torch.float16) and isinstance(part.readout, Precise):
+        if values.dtype in (torch.bfloat16, torch.float16) and isinstance(part.readout, Precise):
             exact = partial(part.readout.precise, at_row, at)
-        self._readings.append(Reading(row, position, logits, tokens, exact))
+        return Reading(row, position, tokens, logits, exact)
 
     def release(self) -> None:
         """Let go of the passes and their logits. Statistics that someone has asked for by now stay."""

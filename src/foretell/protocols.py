@@ -97,11 +97,23 @@ class Window(Protocol):
         """Bool [B, N]; None is all of them."""
 
 
+class Logits(Protocol):
+    """The logits of n positions; what one policy has worked out of them, the next one need not."""
+
+    @property
+    def values(self) -> Tensor:
+        """[n, V]"""
+
+    @property
+    def best(self) -> Tensor:
+        """The best token of each position, the first of equals. [n]"""
+
+
 class Sample(Protocol):
     """Which token is proposed at each position?"""
 
-    def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
-        """Token ids [n] from `logits` [n, V], which belong to `position` [n] of the state's rows `row` [n]."""
+    def __call__(self, logits: Logits, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
+        """Token ids [n] from logits that belong to `position` [n] of the state's rows `row` [n]."""
 
 
 class Region(Protocol):

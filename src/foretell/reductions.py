@@ -1,62 +1,91 @@
 """Reductions over the vocabulary, in as few passes over the logits as they take.
 
-All of them see [n, V] in float32 (or better), a few rows at a time, so that no second copy of the logits is made.
+None of them makes a second copy of the logits, in full precision or otherwise: where more than maxima are wanted, a
+few rows at a time are looked at, as many as stay in a core's cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 19  # logits looked at together: about what a core's cache holds in float32
+CHUNK = 1 << 18  # logits looked at together: a megabyte in float32, and as much for their exponentials
 _GROUP = 64
 
 
-def argmax(logits: Tensor) -> Tensor:
-    """The best token of each position, the first of equals. [n]
+class Reductions:
+    """Implements `protocols.Logits`: the logits of n positions, each reduction made when it is first asked for.
 
-    The maximum of every group of neighbours comes first: maxima alone are several times faster than maxima with
-    their indices, and what is left to search is short.
+    The two best tokens share one pass, by way of the maxima of groups of neighbours: these alone are several times
+    faster than maxima with their indices, and what is left to search is short. The normaliser and the entropy share
+    another, if the entropy comes first.
     """
-    if logits.shape[-1] % _GROUP:
-        return logits.argmax(dim=-1)
-    groups = logits.view(len(logits), -1, _GROUP)  # [n, V / 64, 64]
-    best = groups.amax(dim=-1).argmax(dim=-1, keepdim=True)  # [n, 1]
-    within = groups.gather(1, best[..., None].expand(-1, 1, _GROUP)).squeeze(1).argmax(dim=-1)
-    return best.squeeze(1) * _GROUP + within
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values  # [n, V]
+        # A vocabulary that cannot be cut into groups is one.
+        size = _GROUP if values.shape[-1] % _GROUP == 0 else values.shape[-1]
+        self._groups = values.view(len(values), -1, size)  # [n, V / size, size]
+
+    @cached_property
+    def best(self) -> Tensor:
+        """The best token of each position, the first of equals. [n]"""
+        group = self._peaks.argmax(dim=-1, keepdim=True)  # [n, 1]
+        return (group * self._groups.shape[-1] + self._members(group).argmax(dim=-1, keepdim=True)).squeeze(1)
+
+    @cached_property
+    def best_two(self) -> Tensor:
+        """The best token of each position and its runner-up. [n, 2]"""
+        size, winner = self._groups.shape[-1], self.best[:, None]
+        home = winner // size
+        others = self._members(home).scatter(1, winner % size, -torch.inf)  # of the winner's group
+        group = self._peaks.scatter(1, home, others.amax(dim=-1, keepdim=True)).argmax(dim=-1, keepdim=True)
+        members = torch.where(group == home, others, self._members(group))
+        return torch.cat([winner, group * size + members.argmax(dim=-1, keepdim=True)], dim=-1)
+
+    @cached_property
+    def normaliser(self) -> Tensor:
+        """log sum exp, the normaliser of the softmax: no matrix of probabilities. [n]"""
+        return in_chunks(_normaliser, self.values, self._top)
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Shannon entropy in nats. [n]"""
+        self.normaliser, entropy = in_chunks(_normaliser_and_entropy, self.values, self._top).unbind(-1)
+        return entropy
+
+    def of(self, tokens: Tensor) -> Tensor:
+        """The logits of `tokens` [n, k], in float32 or better. [n, k]"""
+        return _precise(self.values.gather(-1, tokens))
+
+    @cached_property
+    def _peaks(self) -> Tensor:
+        return self._groups.amax(dim=-1)  # [n, V / size]
+
+    @cached_property
+    def _top(self) -> Tensor:
+        return self.of(self.best[:, None]).squeeze(1)  # [n]
+
+    def _members(self, group: Tensor) -> Tensor:
+        """The logits of one `group` [n, 1] of each position. [n, size]"""
+        return self._groups.gather(1, group[..., None].expand(-1, 1, self._groups.shape[-1])).squeeze(1)
 
 
-def best_two(logits: Tensor) -> Tensor:
-    """The best token of each position and its runner-up. [n, 2]
-
-    Hides the winner for a moment, in place, and looks for the best again.
-    """
-    winner = argmax(logits)[:, None]
-    first = logits.gather(-1, winner)
-    logits.scatter_(-1, winner, -torch.inf)
-    second = argmax(logits)[:, None]
-    logits.scatter_(-1, winner, first)
-    return torch.cat([winner, second], dim=-1)
+def _normaliser(logits: Tensor, top: Tensor) -> Tensor:
+    return top + (_precise(logits) - top[:, None]).exp_().sum(dim=-1).log()
 
 
-def log_sum_exp(logits: Tensor) -> Tensor:
-    """The normaliser of the softmax. [n]"""
-    return in_chunks(lambda part: _precise(part).logsumexp(dim=-1), logits)
-
-
-def entropy(logits: Tensor) -> Tensor:
-    """Shannon entropy in nats. [n]"""
-    return in_chunks(lambda part: _entropy(_precise(part)), logits)
-
-
-def _entropy(logits: Tensor) -> Tensor:
-    below = logits - logits.amax(dim=-1, keepdim=True)
+def _normaliser_and_entropy(logits: Tensor, top: Tensor) -> Tensor:
+    """[n, 2]"""
+    below = _precise(logits) - top[:, None]
     weight = below.exp()
     total = weight.sum(dim=-1)
     # A banned token has weight 0 at -inf, and their product would be nan.
-    return total.log() - (weight * below.clamp_(min=torch.finfo(below.dtype).min)).sum(dim=-1) / total
+    weight *= below.clamp_(min=torch.finfo(below.dtype).min)
+    return torch.stack([top + total.log(), total.log() - weight.sum(dim=-1) / total], dim=-1)
 
 
 def _precise(logits: Tensor) -> Tensor:
@@ -64,7 +93,7 @@ def _precise(logits: Tensor) -> Tensor:
 
 
 def in_chunks(statistic: Callable[..., Tensor], logits: Tensor, *others: Tensor) -> Tensor:
-    """`statistic` of a few rows of logits [n, V] (and of `others` [n]) at a time. [n]"""
+    """`statistic` of a few rows of logits [n, V] (and of `others` [n]) at a time. [n] or [n, k]"""
     rows = max(1, CHUNK // logits.shape[-1])
     pieces = zip(*(torch.split(part, rows) for part in (logits, *others)), strict=True)
     return torch.cat([statistic(*piece) for piece in pieces])

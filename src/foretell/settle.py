@@ -31,19 +31,19 @@ def _sought(beliefs: Prediction, state: DecodeState, recipe: Recipe) -> Verdict:
     asked, place, stayed = (~state.done & ~state.checking)[:, None], state.answer, state.stayed
 
     def look() -> None:
-        beliefs.read(state.blank & ~state.done[:, None])
+        beliefs.skim(state.blank & ~state.done[:, None], measure=True)
         state.answer = recipe.region(replace(state, draft=beliefs.tokens))
         same = (state.answer == place).all(dim=1) & (state.step > 0)
         state.stayed = torch.where(same, stayed + 1, 0)
 
     look()
-    if beliefs.complete(recipe.stop.reads(state) & asked):
+    if beliefs.complete(recipe.stop.reads(state) & asked, measure=True):
         look()
-        beliefs.read(recipe.stop.reads(state) & asked)
+        beliefs.skim(recipe.stop.reads(state) & asked, measure=True)
     verdict = _verdict(beliefs, state, recipe)
-    if not beliefs.complete(verdict.settled[:, None] & state.masked):
+    if not beliefs.complete(verdict.settled[:, None] & state.masked, measure=True):
         return verdict
     look()
-    beliefs.read(recipe.stop.reads(state) & asked)
+    beliefs.skim(recipe.stop.reads(state) & asked, measure=True)
     again = _verdict(beliefs, state, recipe)
     return again._replace(settled=again.settled & verdict.settled)

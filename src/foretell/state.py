@@ -241,10 +241,19 @@ class DecodeState:
         """A new canvas, so that nothing derived from the old one is taken for its own."""
         self.canvas = torch.cat([self.canvas[:, : self.prompt_length], window], dim=1)
 
+    def mark(self) -> dict[str, Tensor]:
+        """What a step writes behind its forward passes, to come back to."""
+        return {name: getattr(self, name) for name in _WRITTEN}
+
+    def back(self, mark: dict[str, Tensor]) -> None:
+        """As it was at the `mark`."""
+        for name, value in mark.items():
+            setattr(self, name, value)
+
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with only these rows, in that order. A row may be repeated as long as there is no cache."""
         index = torch.tensor(rows, device=self.canvas.device)
-        for name in _PER_ROW:
+        for name in PER_ROW:
             setattr(self, name, getattr(self, name)[index])
         if self.cache is not None:
             self.cache.keep(rows)
@@ -255,7 +264,7 @@ class DecodeState:
         for each in (self, fresh):
             pad = (width - each.canvas.shape[1], 0)
             each.canvas, each.valid = F.pad(each.canvas, pad), F.pad(each.valid, pad, value=False)
-        for name in _PER_ROW:
+        for name in PER_ROW:
             setattr(self, name, torch.cat([getattr(self, name), getattr(fresh, name)]))
         if self.cache is not None:
             self.cache.grow(*self.canvas.shape)
@@ -269,7 +278,8 @@ class DecodeState:
 
 
 _SHARED = ("block_length", "mask_id", "end_ids", "stop_at_eos", "cache", "words", "kept")
-_PER_ROW = tuple(one.name for one in fields(DecodeState) if one.name not in _SHARED)
+_WRITTEN = ("canvas", "answer", "draft", "unchanged", "step", "current", "hasty", "checks")
+PER_ROW = tuple(one.name for one in fields(DecodeState) if one.name not in _SHARED)
 
 
 def picked(values: Tensor, rows: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from foretell.policies.sample.gumbel import Gumbel
 from foretell.policies.sample.nucleus import Nucleus
 from foretell.protocols import Sample
 from foretell.recipe import Recipe
+from foretell.reductions import Reductions
 from foretell.state import DecodeState
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
@@ -25,7 +26,7 @@ def state_of(seed: int = 0) -> DecodeState:
 
 def draw(sample: Sample, state: DecodeState, logits: Tensor = LOGITS) -> Tensor:
     position = torch.arange(COUNT)
-    return sample(logits.expand(COUNT, -1).clone(), state, torch.zeros_like(position), position)
+    return sample(Reductions(logits.expand(COUNT, -1).clone()), state, torch.zeros_like(position), position)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_distribution(sample: Sample, probs: Tensor) -> None:
 
 
 def test_zero_temperature_is_greedy() -> None:
-    logits = torch.randn(COUNT, 6, generator=torch.Generator().manual_seed(0))
+    logits = Reductions(torch.randn(COUNT, 6, generator=torch.Generator().manual_seed(0)))
     where = torch.zeros(COUNT, dtype=torch.long), torch.arange(COUNT)
     for sample in (Gumbel(0.0), Nucleus(0.0, 0.5, 3)):
         assert torch.equal(sample(logits, state_of(), *where), Greedy()(logits, state_of(), *where))
@@ -63,7 +64,7 @@ def test_draws_depend_on_seed_step_and_position(sample: Sample) -> None:
     assert not torch.equal(first, draw(sample, later))
     assert len(set(first.tolist())) > 1
     some = torch.tensor([17, 3, 901])
-    alone = sample(LOGITS.expand(3, -1).clone(), state_of(1), torch.zeros_like(some), some)
+    alone = sample(Reductions(LOGITS.expand(3, -1).clone()), state_of(1), torch.zeros_like(some), some)
     assert torch.equal(alone, first[some])
 
 

@@ -37,10 +37,12 @@ def _asked(
     threads: Annotated[int | None, Option(help="Of torch; default: 1 if the model is small.")] = None,
     device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     dtype: Annotated[str | None, Option(help="float32, bfloat16 or float16.")] = None,
+    compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
+    quantize: Annotated[str | None, Option(help="int8: round the weights.")] = None,
 ) -> dict[str, Any]:
     """What every evaluation takes."""
     given = dict(locals())
-    return given | {"source": given.pop("data")}
+    return given | {"source": given.pop("data"), "compile": given.pop("compile_")}
 
 
 def _evaluates(command: Callable[..., None]) -> Callable[..., None]:

@@ -50,6 +50,8 @@ def generate(
     device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=MACHINE)] = "cpu",
     dtype: Annotated[str | None, Option(help="float32, bfloat16 or float16.", rich_help_panel=MACHINE)] = None,
     threads: Annotated[int | None, Option(help="Of torch; 1 if the model is small.", rich_help_panel=MACHINE)] = None,
+    compile_: Annotated[bool, Option("--compile", help="Use torch.compile.", rich_help_panel=MACHINE)] = False,
+    quantize: Annotated[str | None, Option(help="int8: round the weights.", rich_help_panel=MACHINE)] = None,
     json: Annotated[bool, Option("--json", help="One JSON object a line.", rich_help_panel=OUTPUT)] = False,
     trace: Annotated[Path | None, Option(help="Save every step to this file.", rich_help_panel=OUTPUT)] = None,
     out: Annotated[Path | None, Option(help="Write JSON lines here, not to stdout.", rich_help_panel=OUTPUT)] = None,
@@ -64,7 +66,8 @@ def generate(
     options = {name: given[name] for name in _OPTIONS if given[name] is not None}
     options["recipe"] = " ".join([recipe, *(set_ or [])])
     wish = Wish(options, batch_size, as_json=json, trace=trace, out=out, watch=watch, delay=delay)
-    run(wish, model, prompt, file, device, dtype, threads)
+    machine = {name: given[name] for name in ("device", "dtype", "threads", "quantize")} | {"compile": compile_}
+    run(wish, model, prompt, file, machine)
 
 
 _OPTIONS = (
@@ -97,9 +100,7 @@ class Wish:
                 raise RequestError(f"cannot write {path}: it is a folder")
 
 
-def run(
-    wish: Wish, model: str, prompt: str | None, file: str | None, device: str, dtype: str | None, threads: int | None
-) -> None:
+def run(wish: Wish, model: str, prompt: str | None, file: str | None, machine: dict[str, Any]) -> None:
     """Everything that can be wrong is found before the first step; a prompt of a file fails alone."""
     from foretell.cli.console import note  # noqa: PLC0415
     from foretell.cli.model import open_engine  # noqa: PLC0415
@@ -108,7 +109,7 @@ def run(
 
     asked = gather(prompt, file)
     parse(wish.options["recipe"])  # a wrong name should not have to wait for the weights
-    engine = open_engine(model, device, dtype, threads)
+    engine = open_engine(model, **machine)
     note(engine.order(**wish.options).notes)
     failed = deliver(wish, engine, asked)
     if failed:

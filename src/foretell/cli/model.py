@@ -8,9 +8,17 @@ if TYPE_CHECKING:
     from foretell.engine.engine import Engine
 
 
-def open_engine(model: str, device: str = "cpu", dtype: str | None = None, threads: int | None = None) -> Engine:
+def open_engine(
+    model: str,
+    device: str = "cpu",
+    dtype: str | None = None,
+    threads: int | None = None,
+    *,
+    compile: bool = False,  # noqa: A002  the word that torch has for it
+    quantize: str | None = None,
+) -> Engine:
     from foretell.engine.engine import load  # noqa: PLC0415
 
-    engine = load(model, device, dtype)
+    engine = load(model, device, dtype, compile=compile, quantize=quantize)
     engine.use_threads(threads)
     return engine

@@ -20,6 +20,7 @@ from foretell.engine.scheduler import Scheduler
 from foretell.errors import ForetellError, RequestError, one_of
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.chat import Message
+from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
 from foretell.models.load import load_model
 from foretell.models.transformer import UNBOUNDED, Transformer
 from foretell.protocols import Denoiser
@@ -268,10 +269,27 @@ class Engine:
         return frame.completion
 
 
-def load(model: str | Path, device: str = "cpu", dtype: str | torch.dtype | None = None) -> Engine:
-    """An engine for a checkpoint folder, or for a bundled model by its name."""
+def load(
+    model: str | Path,
+    device: str = "cpu",
+    dtype: str | torch.dtype | None = None,
+    *,
+    compile: bool = False,  # noqa: A002  the word that torch has for it
+    quantize: str | None = None,
+) -> Engine:
+    """An engine for a checkpoint folder, or for a bundled model by its name.
+
+    `quantize="int8"` rounds the weights between embedding and head, `compile=True` has torch translate them; either
+    may change a token where two are nearly equal, and int8 others too.
+    """
     folder = folder_of(model)
-    return Engine(load_model(folder, device=device, dtype=dtype), Codec.load(folder), layouts_of(folder))
+    check_quantize(quantize)
+    loaded, codec = load_model(folder, device=device, dtype=dtype), Codec.load(folder)
+    if quantize is not None:
+        quantize_weights(_network(loaded))
+    if compile:
+        compile_blocks(_network(loaded))
+    return Engine(loaded, codec, layouts_of(folder))
 
 
 def _single(prompt: Prompt | Sequence[Prompt]) -> bool:

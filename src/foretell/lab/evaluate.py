@@ -40,6 +40,8 @@ class Evaluation:
     threads: int | None = None  # of torch; by default one for a small model
     device: str = "cpu"
     dtype: str | None = None
+    compile: bool = False
+    quantize: str | None = None  # "int8"
     allow_code_execution: bool = False
 
     def __post_init__(self) -> None:
@@ -74,7 +76,7 @@ class Bench:
         if len({one.id for one in examples}) < len(examples):
             raise RequestError(f"{what.task}: two examples have the same id")
         benchmark.grade(examples[0], None)  # where code has to be allowed to run, it says so now
-        loaded = load(what.model, what.device, what.dtype)
+        loaded = load(what.model, what.device, what.dtype, compile=what.compile, quantize=what.quantize)
         loaded.use_threads(1 if what.workers > 1 else what.threads)
         # The benchmark lays its windows out; the layouts that the model describes do not apply.
         bench = cls(what, Engine(loaded.model, loaded.codec), benchmark, examples, ways)
@@ -111,6 +113,8 @@ class Bench:
             "trace": what.trace,
             "device": what.device,
             "dtype": what.dtype,
+            "compile": what.compile or None,  # as if unsaid, for folders from before there was a choice
+            "quantize": what.quantize,
             "workers": what.workers,
             "versions": versions(),
         }

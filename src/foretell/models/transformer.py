@@ -110,37 +110,51 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, config: TransformerConfig, layer: int) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.layer, self.head_dim = layer, config.head_dim
+        self.head_dim = config.head_dim
         self.grouped = config.kv_heads != config.heads
         self.q = nn.Linear(config.dim, config.heads * self.head_dim, bias=config.qkv_bias)
         self.k = nn.Linear(config.dim, config.kv_heads * self.head_dim, bias=config.qkv_bias)
         self.v = nn.Linear(config.dim, config.kv_heads * self.head_dim, bias=config.qkv_bias)
         self.out = nn.Linear(config.heads * self.head_dim, config.dim, bias=False)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], keys: Tensor, inputs: Inputs) -> Tensor:
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of the columns x [b, q, dim]. [b, H, q, D] each"""
         q, k, v = (part(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (self.q, self.k, self.v))
-        q, k = rotate(q, *turn), rotate(k, *turn)
-        if isinstance(inputs.cache, DenseKV):
-            k, v = inputs.cache.update(self.layer, inputs.columns, k, v)
+        return rotate(q, cos, sin), rotate(k, cos, sin), v
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor) -> Tensor:
+        """What q [b, H, q, D] gathers from those of k and v [b, H, l, D] that `keys` [b, l] shows. [b, q, dim]"""
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=keys[:, None, None, :], enable_gqa=self.grouped)
         mixed: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return mixed
 
 
 class Block(nn.Module):
+    """One layer: `enter`, the cache, `leave`. The cache is no part of either, so that both can be compiled."""
+
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
+        self.layer = layer
         self.attn_norm = Norm(config.dim, config.norm_eps)
-        self.attn = Attention(config, layer)
+        self.attn = Attention(config)
         self.mlp_norm = Norm(config.dim, config.norm_eps)
         self.gate = nn.Linear(config.dim, config.hidden, bias=False)
         self.up = nn.Linear(config.dim, config.hidden, bias=False)
         self.down = nn.Linear(config.hidden, config.dim, bias=False)
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], keys: Tensor, inputs: Inputs) -> Tensor:
-        x = x + self.attn(self.attn_norm(x), turn, keys, inputs)
+        q, k, v = self.enter(x, *turn)
+        if isinstance(inputs.cache, DenseKV):
+            k, v = inputs.cache.update(self.layer, inputs.columns, k, v)
+        return self.leave(x, q, k, v, keys)
+
+    def enter(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.attn.project(self.attn_norm(x), cos, sin)
+
+    def leave(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, keys: Tensor) -> Tensor:
+        x = x + self.attn.mix(q, k, v, keys)
         h = self.mlp_norm(x)
         y: Tensor = x + self.down(F.silu(self.gate(h)) * self.up(h))
         return y

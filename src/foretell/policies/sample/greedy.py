@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from foretell.reductions import argmax
+from foretell.protocols import Logits
 from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:  # noqa: ARG002
-        return argmax(logits)
+    def __call__(self, logits: Logits, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:  # noqa: ARG002
+        return logits.best

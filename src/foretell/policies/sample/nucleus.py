@@ -9,7 +9,8 @@ from torch import Tensor
 
 from foretell.errors import whole, within
 from foretell.noise import uniform
-from foretell.reductions import argmax, in_chunks
+from foretell.protocols import Logits
+from foretell.reductions import in_chunks
 from foretell.state import DecodeState
 
 _STREAM = 2
@@ -31,10 +32,10 @@ class Nucleus:
         within("nucleus' top_p", self.top_p, 0.0, 1.0)
         whole("nucleus' top_k", self.top_k, 0)
 
-    def __call__(self, logits: Tensor, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
+    def __call__(self, logits: Logits, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:
-            return argmax(logits)
-        return in_chunks(lambda *piece: self._draw(state, *piece), logits, row, position)
+            return logits.best
+        return in_chunks(lambda *piece: self._draw(state, *piece), logits.values, row, position)
 
     def _draw(self, state: DecodeState, logits: Tensor, row: Tensor, position: Tensor) -> Tensor:
         scaled, order = (logits.float() / self.temperature).sort(dim=-1, descending=True, stable=True)

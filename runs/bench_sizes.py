@@ -1,0 +1,236 @@
+"""What runs/bench.py measures on networks with random weights: a plain loop beside ours, the loop's own share, memory,
+scaling, and what int8 weights and torch.compile buy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import foretell
+from foretell.decode import decode, denoise_step
+from foretell.lab.memory import Peak
+from foretell.lab.timing import Stopwatch, Watched, in_turn
+from foretell.layout import Layout, Request, lay_out
+from foretell.models.faster import compile_blocks, quantize_weights
+from foretell.models.transformer import Transformer, TransformerConfig
+from foretell.protocols import Beliefs, Inputs, Stop, Verdict
+from foretell.recipe import Recipe
+from foretell.state import DecodeState
+
+Tell = Callable[[str, int, float], None]
+SUFFIX, ANSWER = (1, 2, 3), 5  # pinned tokens, and positions that a stopping rule watches behind them
+NEVER = "linear(inf,inf)"  # a threshold that is checked at every step and never reached
+RULES = {
+    "full": "full",
+    "prophet": f"prophet stop.tau={NEVER}",
+    "margin + prophet": f"margin stop=prophet(tau={NEVER})",
+    "entropy + prophet": f"full score=entropy stop=prophet(tau={NEVER})",
+    "sched": f"sched stop=all(prophet(tau={NEVER}),stable(entropy=inf))",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A network and a request."""
+
+    width: int = 512
+    layers: int = 8
+    vocabulary: int = 126_464  # LLaDA's
+    prompt: int = 64
+    window: int = 128
+    block: int = 32
+    rows: int = 1
+
+    @property
+    def mask(self) -> int:
+        return self.vocabulary - 128
+
+    def network(self) -> Transformer:
+        torch.manual_seed(0)
+        heads = max(1, self.width // 64)
+        config = TransformerConfig(self.vocabulary, self.mask, self.width, self.layers, heads, heads, 3 * self.width)
+        return Transformer(config).requires_grad_(False).eval()
+
+    def request(self, recipe: str) -> Request:
+        layout = Layout.with_suffix(self.window, SUFFIX, ANSWER)
+        return Request(
+            tuple(range(10, 10 + self.prompt)), layout, replace(foretell.parse(recipe), block_length=self.block)
+        )
+
+    def state(self, recipe: str) -> tuple[DecodeState, Recipe]:
+        request = self.request(recipe)
+        return lay_out([request] * self.rows, self.mask), request.recipe
+
+    def operations(self) -> float:
+        """Multiplications and additions of a full decoding's first step, as arithmetic has it."""
+        columns = self.prompt + self.window
+        weights = self.layers * (4 * self.width**2 + 3 * 3 * self.width**2)
+        attention = 2 * self.layers * columns * self.width
+        head = min(self.block, self.window) * self.width * self.vocabulary
+        return 2.0 * self.rows * (columns * (weights + attention) + head)
+
+
+@torch.inference_mode()
+def plain(model: Transformer, canvas: Tensor, window: int, steps: int, block: int) -> Tensor:
+    """The straightforward loop that public decoders are: all logits, a float64 softmax of them, all positions.
+
+    canvas [1, L] with its window masked; returns it filled.
+    """
+    canvas, mask, length = canvas.clone(), model.mask_id, canvas.shape[1]
+    every = torch.arange(length)[None]
+    places = torch.arange(length)
+    for start in range(length - window, length, block):
+        in_steps = steps * block // window
+        for step in range(in_steps):
+            masked = canvas == mask
+            readout = model(Inputs(canvas, every, torch.ones_like(masked), every, every))
+            logits = readout(torch.zeros_like(places), places)[None]  # [1, L, V]
+            logits[..., mask] = -torch.inf
+            tokens = logits.argmax(dim=-1)
+            probs = F.softmax(logits.to(torch.float64), dim=-1)
+            confidence = probs.gather(-1, tokens[..., None]).squeeze(-1)
+            confidence[:, start + block :] = -torch.inf
+            confidence = torch.where(masked, confidence, -torch.inf)
+            left = int(masked[:, start : start + block].sum())
+            chosen = confidence.topk(-(-left // (in_steps - step)), dim=-1).indices
+            canvas = canvas.scatter(1, chosen, tokens.gather(1, chosen))
+    return canvas
+
+
+def ours(model: Transformer, size: Size, steps: int) -> Tensor:
+    """Full decoding of an unpinned window. [1, N]"""
+    recipe = Recipe(steps=steps, block_length=size.block)
+    state = lay_out([Request(tuple(range(10, 10 + size.prompt)), Layout(size.window), recipe)], size.mask)
+    for _ in decode(model, state, recipe):
+        pass
+    return state.window
+
+
+def beside_plain(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict[str, Any]:
+    """(a) The plain loop's time over ours, and the share of tokens that are the same."""
+    model = size.network()
+    canvas = torch.tensor([[*range(10, 10 + size.prompt), *[size.mask] * size.window]])
+    found = in_turn(
+        {
+            "plain": lambda: plain(model, canvas, size.window, steps, size.block)[:, size.prompt :],
+            "ours": lambda: ours(model, size, steps),
+        },
+        rounds,
+        tell,
+    )
+    same = (found["plain"].result == found["ours"].result).float().mean()
+    seconds = {name: list(one.seconds) for name, one in found.items()}
+    ratio = found["plain"].median / found["ours"].median
+    return {"size": asdict(size), "steps": steps, "seconds": seconds, "ratio": ratio, "same": float(same)}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A stopping rule on a stopwatch, with the statistics that it is the first to ask for."""
+
+    inner: Stop
+    watch: Stopwatch
+
+    def reads(self, state: DecodeState) -> Tensor:
+        return self.inner.reads(state)
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+        with self.watch.running():
+            return self.inner(beliefs, state)
+
+
+def shares(size: Size, steps: int) -> dict[str, Any]:
+    """(b) Of a step's time, the share of the stop check and of everything beside the model; recipes take turns."""
+    model, check, inside = size.network(), Stopwatch(), Stopwatch()
+    watched = Watched(model, inside.running, inside.running)
+    states = {name: size.state(text) for name, text in RULES.items()}
+    took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in RULES}
+    for step in range(steps + 1):
+        for name, (state, recipe) in states.items():
+            check.seconds = inside.seconds = 0.0
+            started = time.perf_counter()
+            denoise_step(watched, state, replace(recipe, stop=Checked(recipe.stop, check)))
+            whole = time.perf_counter() - started
+            if step:  # the first one warms up
+                took[name].append((check.seconds / whole, 1 - inside.seconds / whole, whole))
+    found: dict[str, Any] = {"size": asdict(size), "steps": steps}
+    for name, each in took.items():
+        stop, beside, whole = (median(column) for column in zip(*each, strict=True))
+        found[name] = {"check": stop, "beside": beside, "step": whole}
+    return found
+
+
+def memory(size: Size, windows: tuple[int, ...]) -> dict[str, Any]:
+    """(d) The most that logits and statistics take at once, by window, in rows of logits: bytes over 4 V."""
+    model = size.network()
+    kinds = {  # the last one commits all of the window at the first step
+        "full": ("full", False),
+        "prophet": (RULES["prophet"], False),
+        "early commit": ("prophet stop.tau=linear(-1,-1)", False),
+        "observed": (RULES["prophet"], True),
+    }
+    found: dict[str, Any] = {"size": asdict(size), "windows": list(windows), "rows": {}}
+    for name, (recipe, observed) in kinds.items():
+        found["rows"][name] = [_peak(model, replace(size, window=each), recipe, observed) for each in windows]
+    return found
+
+
+def _peak(model: Transformer, size: Size, recipe: str, observed: bool) -> float:
+    state, asked = size.state(recipe)
+    with Peak() as peak:
+        denoise_step(Watched(model, peak.aside), state, asked, observed=observed)
+    return float(peak.most) / (4 * size.vocabulary)
+
+
+def against(size: Size, name: str, values: tuple[int, ...], rounds: int) -> dict[str, Any]:
+    """(e) Seconds of a full decoding's first step at several values of one size, and its operations."""
+    sizes = [replace(size, **{name: value}) for value in values]
+    models = {one: one.network() for one in sizes} if name == "vocabulary" else dict.fromkeys(sizes, size.network())
+
+    def step(one: Size) -> Callable[[], None]:
+        return lambda: _first_step(models[one], one)
+
+    found = in_turn({str(value): step(one) for value, one in zip(values, sizes, strict=True)}, rounds)
+    return {
+        "sizes": list(values),
+        "measured": [one.median for one in found.values()],
+        "expected": [one.operations() for one in sizes],
+    }
+
+
+def _first_step(model: Transformer, size: Size) -> None:
+    state, recipe = size.state("full")
+    denoise_step(model, state, recipe)
+
+
+def flags(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict[str, Any]:
+    """(f) float32 over int8 weights and over compiled blocks: time, and the share of tokens that are the same."""
+    base = size.network()
+    models = {"float32": base}
+    changes = {"int8": quantize_weights, "compile": compile_blocks}
+    if find_spec("torchao") is None:
+        del changes["int8"]
+    for name, change in changes.items():
+        models[name] = size.network()
+        models[name].embed, models[name].head = base.embed, base.head  # large, and the same
+        change(models[name])
+    ways = {name: (lambda model=model: ours(model, size, steps)) for name, model in models.items()}
+    found = in_turn(ways, rounds, tell)
+    exact = found["float32"]
+    return {
+        "size": asdict(size),
+        "steps": steps,
+        **{
+            name: {"ratio": exact.median / one.median, "same": float((one.result == exact.result).float().mean())}
+            for name, one in found.items()
+            if name != "float32"
+        },
+    }

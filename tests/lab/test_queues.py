@@ -1,0 +1,115 @@
+"""Queues served in three ways: the same tokens, and the columns that each takes; memory and times that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import foretell
+from foretell.engine.engine import Engine
+from foretell.engine.outcome import Usage
+from foretell.errors import RecipeError, RequestError
+from foretell.lab.memory import Peak
+from foretell.lab.queues import Orders, continuous, one_by_one, synchronous, ways
+from foretell.lab.timing import Stopwatch, Watched, in_turn
+from tests.helpers import logits_of, network
+
+PROMPTS = [
+    "Tom has 3 pens.",
+    "Ann has 3 pens. Tom has 4 pens. Ann has 9 pens.",
+    "Tom has 4 pens.",
+    "Ann has 9 pens.",
+    "3 4",
+]
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: Path) -> Engine:
+    return foretell.load(checkpoint)
+
+
+def orders(engine: Engine, recipe: str) -> Orders:
+    asked = engine.order(recipe=recipe, max_new_tokens=8, suffix="The answer is", answer_length=1)
+    return [(prompt, asked) for prompt in PROMPTS]
+
+
+def test_three_ways_to_the_same_tokens(engine: Engine) -> None:
+    asked = orders(engine, "prophet stop.tau=linear(1,0.1) block_length=4")
+    served = {name: way() for name, way in ways(engine, asked, 2).items()}
+    assert list(served) == ["one by one", "synchronous", "continuous"]
+    assert len({one.tokens for one in served.values()}) == 1
+    assert len({one.usage.computed for one in served.values()}) == 1
+    steps = [one.steps for one in served["one by one"].completions]
+    assert len(set(steps)) > 1
+    sizes = [one.prompt_tokens + 8 for one in served["one by one"].completions]
+    assert served["one by one"].usage == Usage(*[sum(s * n for s, n in zip(steps, sizes, strict=True))] * 2)
+    # A batch takes the steps of its slowest row, and the columns of its longest, for every row.
+    pairs = [(slice(0, 2), 2), (slice(2, 4), 2), (slice(4, 5), 1)]
+    assert served["synchronous"].usage.spent == sum(max(steps[at]) * max(sizes[at]) * rows for at, rows in pairs)
+    assert served["continuous"].usage.spent < served["synchronous"].usage.spent
+
+
+def test_a_cache_cannot_finish_together(engine: Engine) -> None:
+    asked = orders(engine, "full cache=dual")
+    assert list(ways(engine, asked, 2)) == ["one by one", "continuous"]
+    assert one_by_one(engine, asked).tokens == continuous(engine, asked, 3).tokens
+    with pytest.raises(RequestError, match="without a cache"):
+        synchronous(engine, asked, 2)
+    with pytest.raises(RequestError, match="of one kind"):
+        synchronous(engine, [*orders(engine, "full"), *orders(engine, "random")], 2)
+
+
+def test_ways_take_turns() -> None:
+    order: list[str] = []
+    heard: list[tuple[str, int]] = []
+
+    def way(name: str) -> Callable[[], int]:
+        def run() -> int:
+            order.append(name)
+            return len(order)
+
+        return run
+
+    found = in_turn({name: way(name) for name in "ab"}, 2, lambda name, turn, _: heard.append((name, turn)))
+    assert order == ["a", "b"] * 3
+    assert heard == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+    assert (found["a"].result, found["b"].result) == (5, 6)
+    assert [len(one.seconds) for one in found.values()] == [2, 2]
+    assert found["a"].median >= 0
+    with pytest.raises(RecipeError, match="rounds must be at least 1, got 0"):
+        in_turn({}, 0)
+
+
+def test_a_stopwatch_sees_the_model_and_its_head() -> None:
+    passing, reading = Stopwatch(), Stopwatch()
+    logits_of(Watched(network(1), passing.running, reading.running), [1, 2, 0, 0], 2)
+    assert passing.seconds > 0
+    assert reading.seconds > 0
+    one = Watched(network(1), passing.running)
+    assert one.mask_id == 0
+    assert one.new_cache(1, 4).view(None) is not None
+
+
+def test_peak_memory() -> None:
+    old = torch.ones(1000)
+    with Peak() as peak:
+        one = old + 1  # 4,000 bytes
+        view = one[:10]
+        assert (peak.now, peak.most) == (4000, 4000)
+        two = torch.cat([one, one])
+        assert peak.most == 12_000
+        del two
+        assert (peak.now, peak.most) == (4000, 12_000)
+        with peak.aside():
+            other = old * 2
+        other.mul_(2)
+        old.add_(1)
+        assert peak.now == 4000
+        del one
+        assert peak.now == 4000, "a view holds it"
+        del view
+        assert peak.now == 0
+    assert peak.most == 12_000
