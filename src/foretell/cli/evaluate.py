@@ -25,6 +25,7 @@ Limit = Annotated[int | None, Option(help="Examples, chosen by the seed; default
 Seed = Annotated[int, Option(help="Of the choice of examples and everything random.")]
 BatchSize = Annotated[int, Option(help="Examples decoded together.")]
 Data = Annotated[Path | None, Option(help="The benchmark's file or folder; default: FORETELL_DATA.")]
+Stop = Annotated[str | None, Option("--stop", help="A rule, or a certified one's .json, for every recipe that stops.")]
 Trace = Annotated[bool, Option("--trace", help="Keep every step of every example, to replay.")]
 Code = Annotated[bool, Option("--allow-code-execution", help="Run programs that the model wrote.")]
 Workers = Annotated[int, Option(help="Processes; more than one have one thread each.")]
@@ -38,6 +39,7 @@ def evaluate(
     task: Task,
     out: Out,
     recipe: Annotated[list[str] | None, Option("--recipe", "-r", help="Compared with the first one given.")] = None,
+    stop: Stop = None,
     limit: Limit = None,
     seed: Seed = 0,
     batch_size: BatchSize = 8,
@@ -63,6 +65,7 @@ def sweep(
     out: Out,
     vary: Annotated[list[str], Option("--vary", "-v", help="steps=16,32,64; may be given several times.")],
     base: Annotated[list[str] | None, Option("--base", "-b", help="The recipe to vary; default: prophet.")] = None,
+    stop: Stop = None,
     limit: Limit = None,
     seed: Seed = 0,
     batch_size: BatchSize = 8,
@@ -96,7 +99,10 @@ def _run(given: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.lab.report import report  # noqa: PLC0415
     from foretell.lab.results import read_records  # noqa: PLC0415
 
-    what: Evaluation = Evaluation(recipes=recipes, source=given["data"], **{name: given[name] for name in _PASSED})
+    options = {} if given["stop"] is None else {"stop": given["stop"]}
+    what: Evaluation = Evaluation(
+        recipes=recipes, source=given["data"], options=options, **{name: given[name] for name in _PASSED}
+    )
     bench = Bench.prepare(what)
     note(bench.notes())
     there = [record for record in read_records(what.out) if record.recipe in recipes]
@@ -117,6 +123,7 @@ class Tally:
     show: Any  # what to do with a line, given how many results there are
     count: int = 0
     last: str = ""
+    graded: bool = True  # whether there are right answers to count
     right: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     steps: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -136,13 +143,15 @@ class Tally:
         """Every recipe so far; of many, the last one that had a result."""
         names = list(self.seen) if len(self.seen) <= SHOWN else [self.last]
         return " · ".join(
-            f"{name} {self.right[name] / self.seen[name]:.1%} in {self.steps[name] / self.seen[name]:.1f} steps"
-            for name in names
+            f"{name} {self._accuracy(name)}in {self.steps[name] / self.seen[name]:.1f} steps" for name in names
         )
+
+    def _accuracy(self, name: str) -> str:
+        return f"{self.right[name] / self.seen[name]:.1%} " if self.graded else ""
 
 
 @contextmanager
-def following(total: int, there: list[Record]) -> Iterator[Tally]:
+def following(total: int, there: list[Record], graded: bool = True) -> Iterator[Tally]:
     """A bar on a terminal; elsewhere a line from time to time."""
     from foretell.cli.console import err, say  # noqa: PLC0415
 
@@ -154,16 +163,18 @@ def following(total: int, there: list[Record]) -> Iterator[Tally]:
             if tally.count % every == 0 or tally.count == total:
                 say(f"{tally.count}/{total}  {tally.line()}", style="dim")
 
-        yield _begun(Tally(total, tell), there)
+        yield _begun(Tally(total, tell, graded=graded), there)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=total, completed=len(there))
-        yield _begun(
-            Tally(total, lambda tally: progress.update(bar, completed=tally.count, description=tally.line())), there
-        )
+
+        def move(tally: Tally) -> None:
+            progress.update(bar, completed=tally.count, description=tally.line())
+
+        yield _begun(Tally(total, move, graded=graded), there)
 
 
 def _begun(tally: Tally, there: list[Record]) -> Tally:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, overload
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from foretell.decode import Step, decode
+from foretell.engine.certificate import Certificate, model_hash
 from foretell.engine.codec import Codec
 from foretell.engine.options import Options, Order, order
 from foretell.engine.scheduler import Finish, Outcome, Row, Scheduler, outcome_of
@@ -90,8 +92,14 @@ class Engine:
         network = _network(model)
         weights = list(network.parameters()) if isinstance(network, torch.nn.Module) else []
         self.device = weights[0].device if weights else torch.device("cpu")
+        self.dtype = str(weights[0].dtype).removeprefix("torch.") if weights else None
         self.size = sum(weight.numel() for weight in weights)
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The sha256 of the checkpoint's files; reads all of them, once."""
+        return model_hash(self.codec.folder)
 
     def use_threads(self, threads: int | None = None) -> None:
         """As many threads as asked for; by default one for a small model, and torch's own choice for a large one."""
@@ -175,14 +183,18 @@ class Engine:
 
     def order(self, **options: Any) -> Order:
         """What a call with these options would decode with."""
-        asked = order(Options.of(options), self.codec, self.layouts)
+        given = Options.of(options)
+        asked = order(given, self.codec, self.layouts)
         vocabulary = self.codec.tokenizer.get_vocab_size()
         for offset, token in asked.layout.pins:
             if token == self.model.mask_id:
                 raise RequestError(f"the mask token {self.model.mask_id} cannot be pinned")
             if not 0 <= token < vocabulary:
                 raise RequestError(f"token {token} pinned at {offset} is not one of the vocabulary's {vocabulary}")
-        return asked
+        if not isinstance(given.stop, Certificate):
+            return asked
+        remarks = given.stop.remarks(asked.recipe, asked.layout, self.fingerprint, self.dtype)
+        return replace(asked, notes=(*asked.notes, *remarks))
 
     def request(self, prompt: Prompt, asked: Order) -> Request:
         """One prompt as the loop wants it."""
@@ -199,21 +211,27 @@ class Engine:
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
         """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
+        kept = tokens[: self._end(tokens, layout)]
+        return self.codec.decode(kept), sum(token not in self.codec.end_ids for token in kept)
+
+    def answer(self, tokens: Sequence[int], layout: Layout) -> str | None:
+        """The part of that text which stands in the answer region; None where none is laid out."""
+        if layout.answer is None:
+            return None
+        start, length = layout.answer
+        return self.codec.decode(tokens[start : min(start + length, self._end(tokens, layout))])
+
+    def _end(self, tokens: Sequence[int], layout: Layout) -> int:
         last_pin = max((offset for offset, _ in layout.pins), default=-1)
         ends = (i for i, token in enumerate(tokens) if token in self.codec.end_ids and i > last_pin)
-        kept = tokens[: next(ends, len(tokens))]
-        return self.codec.decode(kept), sum(token not in self.codec.end_ids for token in kept)
+        return next(ends, len(tokens))
 
     def _completion(self, outcome: Outcome, asked: Order) -> Completion:
         request, tokens = outcome.request, outcome.tokens
         text, size = self.text(tokens, request.layout)
-        answer = None
-        if request.layout.answer is not None:
-            start, length = request.layout.answer
-            answer = self.codec.decode(tokens[start : start + length])
         return Completion(
             text=text,
-            answer=answer,
+            answer=self.answer(tokens, request.layout),
             tokens=tokens,
             response_tokens=size,
             prompt_tokens=len(request.prompt),
@@ -249,7 +267,7 @@ class Engine:
 def load(model: str | Path, device: str = "cpu", dtype: str | torch.dtype | None = None) -> Engine:
     """An engine for a checkpoint folder, or for a bundled model by its name."""
     folder = folder_of(model)
-    return Engine(load_model(folder, device=device, dtype=dtype), Codec.load(folder), _layouts(folder))
+    return Engine(load_model(folder, device=device, dtype=dtype), Codec.load(folder), layouts_of(folder))
 
 
 def folder_of(model: str | Path) -> Path:
@@ -263,7 +281,7 @@ def folder_of(model: str | Path) -> Path:
     raise ModelError(f"there is no folder {str(model)!r}; {unknown('bundled model', str(model), bundled)}")
 
 
-def _layouts(folder: Path) -> Mapping[str, Any]:
+def layouts_of(folder: Path) -> Mapping[str, Any]:
     """The folder's foretell.json: windows, suffixes and answer regions that the model was trained for."""
     path = folder / "foretell.json"
     if not path.exists():
@@ -272,7 +290,7 @@ def _layouts(folder: Path) -> Mapping[str, Any]:
         described: Mapping[str, Any] = json.loads(path.read_text(encoding="utf8"))
     except json.JSONDecodeError as error:
         raise ModelError(f"{path} is not valid JSON: {error}") from error
-    known = {field.name for field in fields(Options)} - {"recipe", "layout", "pins", "seed"}
+    known = {field.name for field in fields(Options)} - {"recipe", "layout", "pins", "seed", "stop"}
     for name, layout in described.get("layouts", {}).items():
         for key in layout:
             if key not in known:

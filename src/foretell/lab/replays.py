@@ -14,7 +14,7 @@ from foretell.engine.files import load_traces
 from foretell.engine.trace import Trace
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Benchmark, Example
-from foretell.lab.evaluate import Bench, Evaluation, run
+from foretell.lab.evaluate import Bench, Evaluation, Watch, run
 from foretell.lab.results import Record
 from foretell.protocols import Region, Stop
 
@@ -74,9 +74,15 @@ class Case:
         )
 
     def _completion(self, tokens: Sequence[int]) -> Completion:
-        text, size = self.engine.text(tokens, self.trace.request.layout)
-        steps = len(self.trace)
-        return Completion(text, None, tuple(tokens), size, 0, steps, self.trace.request.budget, steps, "settled", 0.0)
+        layout, steps, budget = self.trace.request.layout, len(self.trace), self.trace.request.budget
+        text, size = self.engine.text(tokens, layout)
+        answer = self.engine.answer(tokens, layout)
+        return Completion(text, answer, tuple(tokens), size, 0, steps, budget, steps, "settled", 0.0)
+
+    def emitted(self, step: int) -> tuple[str | None, bool]:
+        """The answer in what a commit at `step` emits, and whether it is right."""
+        answer = self.benchmark.extract(self._completion(self.trace.committed(step).tolist()))
+        return answer, bool(self.benchmark.grade(self.example, answer))
 
     @cached_property
     def first_match(self) -> int | None:
@@ -112,8 +118,12 @@ class Study:
 
 def study(what: Evaluation) -> Study:
     """Decode what is not there yet, with traces, and gather the first recipe's cases."""
-    bench = Bench.prepare(replace(what, trace=True))
-    records = {r.id: r for r in run(bench) if r.recipe == what.recipes[0]}
+    return studied(Bench.prepare(replace(what, trace=True)))
+
+
+def studied(bench: Bench, watch: Watch | None = None) -> Study:
+    """The same of a bench that is made ready, for traces."""
+    records = {r.id: r for r in run(bench, watch) if r.recipe == bench.what.recipes[0]}
     return Study(bench, tuple(_cases(bench, records)))
 
 

@@ -130,7 +130,7 @@ def too_few(count: int, risk: float, confidence: float) -> str | None:
     if count >= least:
         return None
     return (
-        f"{count} examples cannot show a risk of at most {risk:g} with confidence {confidence:g}: "
+        f"{count} examples cannot show a risk of at most {100 * risk:.4g}% with confidence {confidence:g}: "
         f"at least {least} are needed, even without a single error"
     )
 
