@@ -173,9 +173,10 @@ class Calibration:
             safest = f"its safest member already loses {float(choice.risks[0]):.2%} of {count} examples"
             return self.shortage or f"no member of {self.family.name} keeps a risk of {100 * goal.risk:.4g}%; {safest}"
         loses = "gets another answer than full decoding" if goal.loss == "consistency" else "loses a right answer"
+        seen = round(float(choice.risks[choice.index]) * count)
         return (
             f"with confidence {goal.confidence:g}, stopping early {loses} on at most {100 * goal.risk:.4g}% of "
-            f"examples like the {count} it was calibrated on ({round(float(choice.risks[choice.index]) * count)} of those)"
+            f"examples like the {count} it was calibrated on ({seen} of those)"
         )
 
 

@@ -21,8 +21,6 @@ from foretell.protocols import Region, Stop
 
 # Of the published thresholds: 16 times as much is next to never, an eighth next to nothing; eight to an octave.
 FACTORS = tuple(round(2 ** (4 - step / 8), 4) for step in range(57))
-# Nats, eight to a factor of ten, with DiffusionGemma's 0.005 among them.
-ENTROPIES = tuple(float(f"{0.005 * 10 ** (step / 8):.3g}") for step in range(-24, 17))
 STEPS = (256, 192, 128, 96, 64, 48, 40, 32, 28, 24, 20, 18, 16, 14, *range(12, 0, -1))
 
 
@@ -36,7 +34,7 @@ class Family:
     settings: tuple[float, ...]
     rule: Callable[[float], Stop]
     region: Region | None = None  # where the published rule looks; None: where the recipe does
-    published: float | None = None  # the setting that its authors use
+    published: float | None = None  # the setting at which it has the published thresholds
 
     def __post_init__(self) -> None:
         if not self.settings:
@@ -47,6 +45,11 @@ class Family:
     @property
     def rules(self) -> tuple[Stop, ...]:
         return tuple(self.rule(setting) for setting in self.settings)
+
+
+def _bars(published: float) -> tuple[float, ...]:
+    """Bars that grow from a thousandth of the published one to a hundred times as much, eight to a factor of ten."""
+    return tuple(float(f"{published * 10 ** (step / 8):.3g}") for step in range(-24, 17))
 
 
 def _staged(factor: float) -> Staged:
@@ -84,7 +87,7 @@ FAMILIES: dict[str, Family] = {
                lambda factor: Prophet(_linear(factor), reduce="min"), published=1.0),
         Family("sched", "SchED: the mean gap over every mask, and no draft changed", "factor", FACTORS,
                _sched, region=Masked(), published=1.0),
-        Family("stable", "the answer unchanged for a step, its mean entropy below a bar", "entropy", ENTROPIES,
+        Family("stable", "the answer unchanged for a step, its mean entropy below a bar", "entropy", _bars(0.005),
                lambda bar: Stable(1, bar), published=0.005),
         Family("persistence", "the answer unchanged for so many steps", "steps", STEPS,
                lambda steps: Stable(int(steps), inf)),
