@@ -55,7 +55,7 @@ def test_a_certificate_holds_where_hope_does_not() -> None:
     assert hoped.above_all > 0.3
     # The errors of a pool that one half has not, the other half has: this share may be above delta.
     assert certified.above < 0.15
-    assert hoped.above > 0.5
+    assert hoped.above > 0.4
     assert 1 < certified.speedup < hoped.speedup
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import foretell
 from foretell.errors import RecipeError, RequestError
 from foretell.lab.evaluate import Evaluation
 from foretell.lab.families import FAMILIES, Family, family_named
@@ -29,12 +32,31 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_shortcut_is_the_replay(name: str, studied: Study) -> None:
-    family, seen = FAMILIES[name], set()
-    for case in studied.cases[:5]:
-        found = exits(case.trace, family.rules, family.region)
-        assert found == [case.trace.replay(rule, family.region) for rule in family.rules]
-        seen |= {*found}
-    assert len(seen) > 2, "the members differ on this model"
+    family, traces = FAMILIES[name], [case.trace for case in studied.cases[:5]]
+    found = exits(traces, family.rules, family.region)
+    assert found == [[trace.replay(rule, family.region) for rule in family.rules] for trace in traces]
+    assert len({step for steps in found for step in steps}) > 2, "the members differ on this model"
+
+
+def test_traces_of_any_length_are_asked_together(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts and texts of several lengths, more traces than are asked at once, and one left over."""
+    engine = foretell.load(checkpoint)
+    prompts = ["Tom has 3 boxes.", "Tom has 3 boxes with 4 apples each.", "He eats 5."]
+    asked: dict[str, Any] = {"max_new_tokens": 12, "answer_length": 3, "stop_at_eos": True, "remasking": "random"}
+    asked["recipe"] = "full sample=gumbel(temperature=3.0)"
+    texts = [one for seed in range(7) for one in engine.generate(prompts, trace=True, seed=seed, **asked)]
+    made = [one.trace for one in texts if one.trace is not None]
+    assert len({len(trace) for trace in made}) > 1
+    rules = [Stable(steps, inf) for steps in (4, 3, 2, 1)] + [Prophet(Linear(x, x)) for x in (1.0, 0.5, 0.1)]
+    expected = [[trace.replay(rule, Masked()) for rule in rules] for trace in made]
+    assert len({step for steps in expected for step in steps}) > 4
+    for size in (1, 3, 64):
+        monkeypatch.setattr("foretell.lab.outcomes.TOGETHER", size)
+        assert exits(made, rules, Masked()) == expected
+    longer = engine.generate(prompts[0], trace=True, **(asked | {"max_new_tokens": 14})).trace
+    assert longer is not None
+    with pytest.raises(RequestError, match="must share their recipe"):
+        exits([made[0], longer], rules)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

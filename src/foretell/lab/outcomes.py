@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from foretell.engine.certificate import LOSSES
-from foretell.engine.trace import Trace
-from foretell.errors import one_of
+from foretell.engine.trace import STATISTICS, Trace
+from foretell.errors import RequestError, one_of
 from foretell.lab.replays import Case
 from foretell.protocols import Region, Stop
+from foretell.state import DecodeState
 
 Array = np.ndarray[Any, Any]
+TOGETHER = 32  # traces asked at once: enough that the calls cost little, few enough to stay in a core's cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,8 +46,8 @@ def outcomes(cases: Sequence[Case], rules: Sequence[Stop], region: Region | None
     """Replay `rules` on every case, on the recipe's region or another one."""
     shape = (len(rules), len(cases))
     steps, changed, lost = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
-    for column, case in enumerate(cases):
-        found = exits(case.trace, rules, region)
+    fired = exits([case.trace for case in cases], rules, region)
+    for column, (case, found) in enumerate(zip(cases, fired, strict=True)):
         answers = {step: case.emitted(step) for step in {*found} if step is not None}
         for row, step in enumerate(found):
             answer, right = (case.record.answer, case.record.correct) if step is None else answers[step]
@@ -53,9 +57,43 @@ def outcomes(cases: Sequence[Case], rules: Sequence[Stop], region: Region | None
     return Outcomes(steps, np.array([len(case.trace) for case in cases]), changed, lost)
 
 
-def exits(trace: Trace, rules: Sequence[Stop], region: Region | None = None) -> list[int | None]:
-    """`trace.replay` of every rule; what does not depend on the rule is made once."""
-    states = trace.states(region)
-    fired = torch.stack([rule(trace, states).settled for rule in rules])  # [rules, T]
-    ever, first = fired.any(dim=1).tolist(), fired.int().argmax(dim=1).tolist()
-    return [step if fires else None for fires, step in zip(ever, first, strict=True)]
+def exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None = None) -> list[list[int | None]]:
+    """`trace.replay(rule, region)` of every trace and rule.
+
+    A rule looks at the rows of a batch one by one, so many traces are laid behind each other and asked together.
+    """
+    found: list[list[int | None]] = []
+    for start in range(0, len(traces), TOGETHER):
+        some = traces[start : start + TOGETHER]
+        if len({(trace.request.recipe, trace.request.layout.length) for trace in some}) > 1:
+            raise RequestError("traces that are replayed together must share their recipe and window length")
+        beliefs, states = Joined.of(some), _joined([trace.states(region) for trace in some])
+        fired = torch.stack([rule(beliefs, states).settled for rule in rules])  # [rules, steps of all traces]
+        for mine in fired.split([len(trace) for trace in some], dim=1):
+            ever, first = mine.any(dim=1).tolist(), mine.int().argmax(dim=1).tolist()
+            found.append([step if fires else None for fires, step in zip(ever, first, strict=True)])
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined:
+    """Implements `protocols.Beliefs`: the steps of several traces as rows of one batch. All [rows, N]."""
+
+    tokens: Tensor
+    confidence: Tensor
+    gap: Tensor
+    margin: Tensor
+    entropy: Tensor
+
+    @classmethod
+    def of(cls, traces: Sequence[Trace]) -> Joined:
+        names = ("tokens", *STATISTICS)
+        return cls(**{name: torch.cat([getattr(trace, name) for trace in traces]) for name in names})
+
+
+def _joined(states: list[DecodeState]) -> DecodeState:
+    """In pairs of pairs, because every joining copies both."""
+    while len(states) > 1:
+        pairs = zip_longest(states[::2], states[1::2])
+        states = [one if other is None else one.admit(other) for one, other in pairs]
+    return states[0]
