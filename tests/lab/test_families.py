@@ -47,7 +47,9 @@ def test_traces_of_any_length_are_asked_together(checkpoint: Path, monkeypatch: 
     texts = [one for seed in range(7) for one in engine.generate(prompts, trace=True, seed=seed, **asked)]
     made = [one.trace for one in texts if one.trace is not None]
     assert len({len(trace) for trace in made}) > 1
-    rules = [Stable(steps, inf) for steps in (4, 3, 2, 1)] + [Prophet(Linear(x, x)) for x in (1.0, 0.5, 0.1)]
+    rules: list[Stop] = [Stable(steps, inf) for steps in (4, 3, 2, 1)] + [
+        Prophet(Linear(x, x)) for x in (1.0, 0.5, 0.1)
+    ]
     expected = [[trace.replay(rule, Masked()) for rule in rules] for trace in made]
     assert len({step for steps in expected for step in steps}) > 4
     for size in (1, 3, 64):
@@ -97,7 +99,7 @@ def test_families_by_name() -> None:
 
 
 def test_outcomes_are_those_of_the_records(studied: Study) -> None:
-    rules = (Never(), Stable(4, inf), Prophet(Linear(0.9, 0.2)), Prophet(Staged(0, 0, 0)))
+    rules: tuple[Stop, ...] = (Never(), Stable(4, inf), Prophet(Linear(0.9, 0.2)), Prophet(Staged(0, 0, 0)))
     found = outcomes(studied.cases, rules)
     for row, rule in enumerate(rules):
         records = studied.under("x", rule)

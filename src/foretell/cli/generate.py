@@ -15,8 +15,8 @@ from typer import Argument, Option
 from foretell.errors import RequestError
 
 if TYPE_CHECKING:
-    from foretell.cli.prompts import Asked
     from foretell.engine.engine import Completion, Engine
+    from foretell.engine.prompts import Asked
 
 DECODING, OUTPUT, MACHINE = "Decoding", "Output", "Machine"
 

@@ -69,7 +69,7 @@ def exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None 
             raise RequestError("traces that are replayed together must share their recipe and window length")
         beliefs, states = Joined.of(some), _joined([trace.states(region) for trace in some])
         fired = torch.stack([rule(beliefs, states).settled for rule in rules])  # [rules, steps of all traces]
-        for mine in fired.split([len(trace) for trace in some], dim=1):
+        for mine in torch.split(fired, [len(trace) for trace in some], dim=1):
             ever, first = mine.any(dim=1).tolist(), mine.int().argmax(dim=1).tolist()
             found.append([step if fires else None for fires, step in zip(ever, first, strict=True)])
     return found
