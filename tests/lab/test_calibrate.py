@@ -55,7 +55,7 @@ def test_it_does_live_what_it_says(made: Calibrated, checkpoint: Path, home: Pat
     """Decoded again with the rule in it: the same steps, the same answers lost."""
     what = Evaluation(
         str(checkpoint), "choice", ("full", "prophet"), tmp_path, limit=EXAMPLES, seed=3,
-        options={"stop": str(home / "rule.json")},
+        options={"stop": home / "rule.json"},
     )  # fmt: skip
     assert Bench.prepare(what).notes() == []
     by_recipe: dict[str, dict[str, Record]] = {"full": {}, "prophet": {}}

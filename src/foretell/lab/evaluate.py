@@ -102,7 +102,10 @@ class Bench:
     def manifest(self) -> dict[str, Any]:
         what, first = self.what, self.examples[0]
         recipes = {
-            way.name: {"recipe": str(way.order(self.engine, first, 0).recipe), "options": dict(way.options)}
+            way.name: {
+                "recipe": str(way.order(self.engine, first, 0).recipe),  # with the stopping rule in it
+                "options": {name: value for name, value in way.options.items() if name != "stop"},
+            }
             for way in self.ways
         }
         return {
