@@ -13,13 +13,14 @@ import matplotlib as mpl
 import torch
 
 from foretell.cli.evaluate import following
+from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
 from foretell.errors import ForetellError
 from foretell.lab.benchmark import Benchmark
 from foretell.lab.bundled import BUNDLED
 from foretell.lab.catalogue import benchmark_named
 from foretell.lab.evaluate import Bench, Evaluation, run
-from foretell.lab.manifest import model_hash, read_manifest
+from foretell.lab.manifest import read_manifest
 from foretell.lab.replays import Study, gather
 from foretell.lab.results import Record, read_records
 from foretell.models.family import Settings

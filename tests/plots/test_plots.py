@@ -17,7 +17,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from foretell.plots import ablations, gaps, histograms
+from foretell.plots import ablations, gaps, histograms, risk
 from foretell.policies.stop.schedules import Staged
 
 
@@ -145,3 +145,18 @@ def test_gaps_draw_three_rows_also_when_nothing_ended_wrong() -> None:
     assert drawn(figure)
     threshold: Any = figure.axes[0].lines[-1].get_ydata()
     assert (float(threshold[0]), float(threshold[-1])) == (7.5, 2.5)
+
+
+def test_risk_draws_a_column_a_task_and_hides_nothing_below_the_top() -> None:
+    line = risk.Line((1.0, 2.0, 3.0), (0.0, 0.01, 0.5), ((1.2, 0.0), (1.5, 0.01)), (2.0, 0.01), (0.0, 0.04), (0.5, 0.6))
+    wild = replace(line, published=(3.0, 0.5))
+    panels = [risk.Panel("word", {"mean": line, "min": wild}), risk.Panel("choice", {"mean": line})]
+    figure = risk.risk(panels, (0.005, 0.05), 0.05)
+    assert len(figure.axes) == 4
+    above, below = figure.axes[0], figure.axes[2]
+    crosses = [one for one in above.lines if one.get_marker() == "x"]
+    assert len(crosses) == 1, "published thresholds off the scale are left out"
+    assert above.get_xlim()[1] == pytest.approx(1.04 * 2.0), "only what is below the top counts"
+    dots: Any = below.lines[0].get_ydata()
+    assert [float(dot) for dot in dots] == [0, 4]
+    assert drawn(figure)

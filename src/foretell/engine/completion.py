@@ -74,23 +74,31 @@ class Frame:
 
 def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, int]:
     """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
+    kept = tokens[: _end(tokens, layout, codec)]
+    return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
+
+
+def answer_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> str | None:
+    """The part of that text which stands in the answer region; None where none is laid out."""
+    if layout.answer is None:
+        return None
+    start, length = layout.answer
+    return codec.decode(tokens[start : min(start + length, _end(tokens, layout, codec))])
+
+
+def _end(tokens: Sequence[int], layout: Layout, codec: Codec) -> int:
     last_pin = max((offset for offset, _ in layout.pins), default=-1)
     ends = (i for i, token in enumerate(tokens) if token in codec.end_ids and i > last_pin)
-    kept = tokens[: next(ends, len(tokens))]
-    return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
+    return next(ends, len(tokens))
 
 
 def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec) -> Completion:
     """An outcome in words."""
     request, tokens = outcome.request, outcome.tokens
     text, size = text_of(tokens, request.layout, codec)
-    answer = None
-    if request.layout.answer is not None:
-        start, length = request.layout.answer
-        answer = codec.decode(tokens[start : start + length])
     return Completion(
         text=text,
-        answer=answer,
+        answer=answer_of(tokens, request.layout, codec),
         tokens=tokens,
         response_tokens=size,
         prompt_tokens=len(request.prompt),

@@ -14,7 +14,7 @@ from foretell.engine.files import load_traces
 from foretell.engine.trace import Trace
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Benchmark, Example
-from foretell.lab.evaluate import Bench, Evaluation, run
+from foretell.lab.evaluate import Bench, Evaluation, Watch, run
 from foretell.lab.free import ANNOUNCEMENT
 from foretell.lab.results import Record
 from foretell.protocols import Region, Stop
@@ -77,12 +77,15 @@ class Case:
         )
 
     def _completion(self, tokens: Sequence[int]) -> Completion:
-        layout, steps = self.trace.request.layout, len(self.trace)
+        layout, steps, budget = self.trace.request.layout, len(self.trace), self.trace.request.budget
         text, size = self.engine.text(tokens, layout)
-        region = slice(layout.answer[0], sum(layout.answer)) if layout.answer else None
-        answer = None if region is None else self.engine.codec.decode(tokens[region])
-        budget = self.trace.request.budget
+        answer = self.engine.answer(tokens, layout)
         return Completion(text, answer, tuple(tokens), size, 0, steps, budget, steps, "settled", 0.0)
+
+    def emitted(self, step: int) -> tuple[str | None, bool]:
+        """The answer in what a commit at `step` emits, and whether it is right."""
+        answer = self.benchmark.extract(self._completion(self.trace.committed(step).tolist()))
+        return answer, bool(self.benchmark.grade(self.example, answer))
 
     @cached_property
     def first_match(self) -> int | None:
@@ -124,6 +127,11 @@ def study(what: Evaluation, count: int | None = None) -> Study:
     """Decode what is not there yet, with traces, and gather the first recipe's cases, all or the first `count`."""
     bench = Bench.prepare(replace(what, trace=True))
     return gather(bench, run(bench), count)
+
+
+def studied(bench: Bench, watch: Watch | None = None) -> Study:
+    """The same of a bench that is made ready, for traces."""
+    return gather(bench, run(bench, watch))
 
 
 def gather(bench: Bench, records: Sequence[Record], count: int | None = None) -> Study:

@@ -1,0 +1,94 @@
+"""Risk against speedup along families of stopping rules, with the certified points, and how often certificates hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+COLOURS = ("#8a8a8a", "#2e9e4f", "#17a2b8", "#3b78b5", "#7b5ea7", "#f2a33c", "#c0392b", "#5d4037", "#c9a227")
+TOP = 1.6  # the picture ends at so many times the largest risk asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One family: risk and speedup of its members, and of what was chosen for each eps, averaged over splits."""
+
+    speedups: Sequence[float]
+    risks: Sequence[float]  # as shares
+    certified: Sequence[tuple[float, float]]  # (speedup, risk) for each eps
+    published: tuple[float, float] | None  # the same of the published thresholds
+    above: Sequence[float]  # for each eps, the share of splits whose certified rule risks more
+    above_naive: Sequence[float]  # the same of the rule that meets eps on the calibration half
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    title: str
+    lines: Mapping[str, Line]
+
+
+def risk(panels: Sequence[Panel], asked: Sequence[float], delta: float) -> Figure:
+    """A column a task: risk against speedup above, the share of splits above eps below."""
+    figure: Figure = plt.figure(figsize=(3.0 * len(panels), 6.0), layout="constrained")
+    grid = figure.subplots(2, len(panels), sharey="row", squeeze=False)
+    for column, panel in enumerate(panels):
+        trade(grid[0, column], panel, asked)
+        coverage(grid[1, column], panel, asked, delta)
+        grid[0, column].set_title(panel.title, fontsize=9)
+    grid[0, 0].set_ylabel("risk, %", fontsize=8)
+    grid[1, 0].set_ylabel("splits above eps, %", fontsize=8)
+    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours(panels).items()]
+    handles += [
+        Line2D([], [], color="#333333", marker="o", linestyle="", label="certified"),
+        Line2D([], [], color="#333333", marker="x", linestyle="", label="published thresholds"),
+        Line2D([], [], color="#333333", marker="o", fillstyle="none", linestyle="", label="naive (below)"),
+        Line2D([], [], color="#333333", linestyle="--", linewidth=0.9, label="delta"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize=7.5, frameon=False)
+    return figure
+
+
+def colours(panels: Sequence[Panel]) -> dict[str, str]:
+    names = dict.fromkeys(name for panel in panels for name in panel.lines)
+    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+
+
+def trade(axes: Axes, panel: Panel, asked: Sequence[float]) -> None:
+    """What a family costs and saves; dotted lines at each eps."""
+    top = TOP * max(asked)
+    reached = [1.0]
+    for (name, line), colour in zip(panel.lines.items(), colours([panel]).values(), strict=True):
+        axes.plot(line.speedups, [100 * share for share in line.risks], color=colour, linewidth=1.1, label=name)
+        xs, ys = zip(*line.certified, strict=True)
+        axes.plot(xs, [100 * share for share in ys], "o", color=colour, markersize=4)
+        if line.published is not None and line.published[1] <= top:
+            axes.plot(line.published[0], 100 * line.published[1], "x", color=colour, markersize=6)
+        reached += [speed for speed, share in zip(line.speedups, line.risks, strict=True) if share <= top]
+    for eps in asked:
+        axes.axhline(100 * eps, color="#999999", linewidth=0.7, linestyle=":")
+    axes.set(xlim=(0.97, 1.04 * max(reached)), ylim=(-1.5 * top, 100 * top), xlabel="speedup in steps")
+    _calm(axes)
+
+
+def coverage(axes: Axes, panel: Panel, asked: Sequence[float], delta: float) -> None:
+    """For each eps, every family's share of splits above it: certified filled, naive hollow."""
+    count = len(panel.lines)
+    for index, (line, colour) in enumerate(zip(panel.lines.values(), colours([panel]).values(), strict=True)):
+        xs = [place + 0.7 * ((index + 0.5) / count - 0.5) for place in range(len(asked))]
+        axes.plot(xs, [100 * share for share in line.above], "o", color=colour, markersize=4)
+        axes.plot(xs, [100 * share for share in line.above_naive], "o", color=colour, markersize=4, fillstyle="none")
+    axes.axhline(100 * delta, color="#333333", linewidth=0.9, linestyle="--")
+    axes.set_xticks(range(len(asked)), [f"{100 * eps:g}%" for eps in asked])
+    axes.set(ylim=(-3, 103), xlabel="eps")
+    _calm(axes)
+
+
+def _calm(axes: Axes) -> None:
+    axes.xaxis.label.set_fontsize(8)
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
