@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         VocabularyError,
     )
     from foretell.lab.calibrate import calibrate
+    from foretell.lab.judge import teach
     from foretell.layout import Layout, Request, lay_out
     from foretell.presets import PRESETS, parse
     from foretell.recipe import Recipe
@@ -52,6 +53,7 @@ __all__ = [
     "load_traces",
     "parse",
     "save_traces",
+    "teach",
 ]
 __version__ = "0.1.0"
 
@@ -72,6 +74,7 @@ _HOMES = {
         "VocabularyError",
     ),
     "lab.calibrate": ("calibrate",),
+    "lab.judge": ("teach",),
     "layout": ("Layout", "Request", "lay_out"),
     "presets": ("PRESETS", "parse"),
     "recipe": ("Recipe",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 
 from foretell.errors import RecipeError, unknown, whole, within
@@ -14,7 +15,7 @@ from foretell.policies.stop.never import Never
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.verify.trust import Trust
 from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify
-from foretell.spec import adjusted, spell, title
+from foretell.spec import LITERAL, adjusted, spell, title
 
 LARGEST = 1e6  # of scales that have no natural end
 
@@ -82,12 +83,13 @@ def spelled(text: str, presets: dict[str, Recipe]) -> Recipe:
 
 
 def _words(text: str) -> list[str]:
-    """Split at white space that no bracket encloses."""
+    """Split at white space that neither a bracket nor a quotation encloses."""
     words, depth = [""], 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if letter.isspace() and depth <= 0:
+    for match in re.finditer(f"{LITERAL.pattern}|.", text, LITERAL.flags):
+        part = match[0]
+        depth += (part == "(") - (part == ")")
+        if part.isspace() and depth <= 0:
             words.append("")
         else:
-            words[-1] += letter
+            words[-1] += part
     return [word for word in words if word]

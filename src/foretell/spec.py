@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from keyword import iskeyword
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -24,6 +26,8 @@ KINDS: dict[Any, str] = {
     Verify: "verify",
     Window: "window",
 }
+LITERAL = re.compile(r"""(?P<raw>(?<!\w)[rR])?(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")""", re.DOTALL)  # a text in quotes
+_ESCAPES = "\\'\"abfnrtvxuUN01234567\n"  # what a backslash may stand before
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
 
 
@@ -32,7 +36,7 @@ def spell(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(spell(item) for item in value)
     if not is_dataclass(value) or isinstance(value, type):
-        return str(value).lower() if isinstance(value, bool | None) else str(value)
+        return _spelled(value)
     changed = [field for field in fields(value) if getattr(value, field.name) != field.default]
     given = ",".join(
         spell(item) if isinstance(item, tuple) else f"{field.name}={spell(item)}"
@@ -43,12 +47,24 @@ def spell(value: object) -> str:
     return f"{name}({given})" if given else name
 
 
+def _spelled(value: object) -> str:
+    if not isinstance(value, str):
+        return str(value).lower() if isinstance(value, bool | None) else str(value)
+    bare = value.isascii() and value.isidentifier() and not iskeyword(value) and value.lower() not in _WORDS
+    return value if bare else repr(value)
+
+
 def read(hint: Any, text: str, where: str) -> Any:
     """The value that `text` spells, as the type `hint` wants it."""
+    for literal in LITERAL.finditer(text):
+        pairs = [] if literal["raw"] else re.findall(r"\\.", literal[0], re.DOTALL)
+        if any(pair[1] not in _ESCAPES for pair in pairs):
+            raise RecipeError(f"{where} has a backslash that stands for nothing; write r{literal[0]} to keep it")
     try:
         node = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        raise RecipeError(f"cannot read {where}={text!r}; write a value, or a policy such as prophet(q=0.1)") from None
+    except (SyntaxError, ValueError):
+        allowed = "a number, a word, a text in quotes, or a policy such as prophet(q=0.1)"
+        raise RecipeError(f"cannot read {where}={text!r}; write {allowed}") from None
     return _value(hint, node, where)
 
 
@@ -163,4 +179,6 @@ def _checked(right: bool, value: Any, message: str) -> Any:
 
 
 def _article(hint: Any) -> str:
-    return {int: "a whole number", float: "a number", bool: "true or false"}.get(hint, str(hint))
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text in quotes"}.get(
+        hint, str(hint)
+    )

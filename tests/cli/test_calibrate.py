@@ -88,8 +88,11 @@ def test_too_few_are_told_first_and_last(run: Run, checkpoint: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "calibrate on a task or on prompts"),
-        (("--task", "choice", "--family", "x"), "unknown family 'x' (there is: linear, linear-min, persistence"),
+        ((), "give a task or prompts"),
+        (
+            ("--task", "choice", "--family", "x"),
+            "unknown family 'x' (there is: entropy, linear, linear-min, persistence",
+        ),
         (("--task", "choice", "--risk", "2"), "risk must be a share above 0 and below 1 (1% is 0.01), got 2.0"),
         (("--task", "choice", "--loss", "x"), "unknown loss 'x' (there is: consistency, success)"),
     ],
@@ -98,3 +101,23 @@ def test_mistakes_are_named(run: Run, checkpoint: Path, tmp_path: Path, words: t
     wrong = run("calibrate", checkpoint, "--out", tmp_path / "rule.json", *words, code=2)
     assert says in wrong.stderr
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
+    prompts, judge, out = rule.parent / "prompts.txt", tmp_path / "judge.json", tmp_path / "rule.json"
+    words = (checkpoint, "--prompts", prompts, "--work", rule.parent / "rule.work")
+    taught = run("judge", *words, "--out", judge, "--hidden", "0", "--look", "answer")
+    assert "336 steps of 16 examples" in taught.stdout
+    assert "without looking" in taught.stdout
+    refused = run("calibrate", *words, "--judge", judge, "--out", out, code=2)
+    assert "all examples taught the judge" in refused.stderr
+    more = tmp_path / "more.txt"
+    more.write_text(prompts.read_text().replace("Tom", "Ann") + "\n" + PROMPTS[0])
+    done = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--out", out, *WISH[:4])
+    assert "1 of 17 examples taught the judge and are left out" in done.stderr
+    assert "judge on prompts, n = 16" in done.stdout
+    found = read_certificate(out)
+    live = run("generate", checkpoint, WORDS, "--recipe", "full", "--stop", out, "--json")
+    assert json.loads(live.stdout)["steps"] == load(checkpoint).generate(WORDS, stop=found.stop).steps
+    both = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--family", "sched", code=2)
+    assert "give a family or a judge, not both" in both.stderr

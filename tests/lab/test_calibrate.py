@@ -12,9 +12,10 @@ import pytest
 import foretell
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
-from foretell.lab.calibrate import Calibrated, Calibration, Goal, calibrate, planned
+from foretell.lab.calibrate import Calibrated, Calibration, Goal, calibrate
 from foretell.lab.evaluate import Bench, Evaluation, evaluate
 from foretell.lab.families import FAMILIES, Family
+from foretell.lab.full import planned
 from foretell.lab.results import Record, read_records
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
@@ -68,6 +69,19 @@ def test_it_does_live_what_it_says(made: Calibrated, checkpoint: Path, home: Pat
     assert steps[0] / steps[1] == pytest.approx(made.certificate.speedup, abs=1e-3)
     differs = sum(early[name].answer != full[name].answer for name in full)
     assert differs / EXAMPLES == pytest.approx(made.certificate.empirical_risk, abs=1e-6)
+
+
+def test_it_does_so_with_a_cache(checkpoint: Path, tmp_path: Path) -> None:
+    """A stopping rule has its region computed, which is why the full decodings do so too."""
+    asked: dict[str, Any] = {"limit": EXAMPLES, "seed": 3}
+    rule, recipe = tmp_path / "rule.json", "dual block_length=8"
+    found = calibrate(str(checkpoint), task="choice", recipe=recipe, out=rule, **asked, **GOAL).certificate
+    assert found.certified
+    assert found.holds_for == foretell.parse(recipe)
+    recipes = (recipe, f"{recipe} stop={found.stop}")
+    done = evaluate(Evaluation(str(checkpoint), "choice", recipes, tmp_path / "live", **asked))
+    early = [one.steps for one in done if one.recipe == recipes[1]]
+    assert EXAMPLES * 29 / sum(early) == pytest.approx(found.speedup, abs=1e-3)
 
 
 def test_the_file_is_the_certificate_and_always_the_same(made: Calibrated, checkpoint: Path, home: Path) -> None:
@@ -219,16 +233,16 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "says"),
     [
-        ({}, "calibrate on a task or on prompts"),
-        ({"task": "choice", "prompts": ["Tom"]}, "not on both"),
+        ({}, "give a task or prompts"),
+        ({"task": "choice", "prompts": ["Tom"]}, "not both"),
         ({"prompts": ["Tom"], "source": "folder"}, "prompts are their own data"),
         ({"task": "chioce"}, "did you mean 'choice'"),
         ({"task": "choice", "family": "profet"}, "did you mean 'prophet'"),
         ({"task": "choice", "loss": "sucess"}, "did you mean 'success'"),
         ({"task": "choice", "risk": 1}, "risk must be a share"),
-        ({"task": "choice", "out": "rule.txt"}, "a rule is written to a .json file, got rule.txt"),
+        ({"task": "choice", "out": "rule.txt"}, "a rule or a judge is written to a .json file, got rule.txt"),
         ({"task": "choice", "out": "no/where/rule.json"}, "there is no folder no/where"),
-        ({"task": "choice", "work": None}, "say where to write the rule"),
+        ({"task": "choice", "work": None}, "say where to write the result"),
         (
             {"prompts": ["Tom has 4 balls.", "Tom has 4 zeppelin"], "options": LAYOUT},
             "example 2: the model's vocabulary has no 'zeppelin'",

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from foretell.cli.evaluate import decoding, sharing
+from foretell.cli.evaluate import decoding, sharing, window
+from foretell.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from foretell.lab.calibrate import Calibrated
 
-_WINDOW = ("layout", "max_new_tokens", "suffix", "answer_length", "answer_start")
 NEAR = 4  # members of the family shown on either side of the boldest certified one
 
 
-@sharing(decoding)
+@sharing(decoding, window)
 def calibrate(
     rest: dict[str, Any],
     model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
@@ -30,15 +30,11 @@ def calibrate(
     loss: Annotated[
         str, Option(help="consistency: another answer than in full; success: wrong where that is right.")
     ] = "consistency",
-    family: Annotated[str, Option("--family", "-f", help="The rules to choose from; an unknown name lists them.")] = (
-        "prophet-min"
-    ),
+    family: Annotated[
+        str | None, Option("--family", "-f", help="The rules to choose from; an unknown name lists them.")
+    ] = None,
+    judge: Annotated[Path | None, Option(help="Or a trained judge's file, whose bar is chosen.")] = None,
     recipe: Annotated[str, Option("--recipe", "-r", help="What it is to hold for; its own rule is left out.")] = "full",
-    layout: Annotated[str | None, Option(help="For prompts: one of the layouts that the model describes.")] = None,
-    max_new_tokens: Annotated[int | None, Option(help="Positions of the window.")] = None,
-    suffix: Annotated[str | None, Option(help="Text pinned before the answer.")] = None,
-    answer_length: Annotated[int | None, Option(help="Tokens of the answer.")] = None,
-    answer_start: Annotated[int | None, Option(help="Offset of the answer; default: at the end.")] = None,
     work: Annotated[Path | None, Option(help="Folder for the decodings; default: beside the rule.")] = None,
     grid: Annotated[bool, Option("--grid", help="Show every member of the family, not only the nearest.")] = False,
 ) -> None:
@@ -48,17 +44,20 @@ def calibrate(
 
     foretell generate tiny "..." --layout choice --recipe prophet --stop rule.json
     """
-    given = dict(locals())
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.evaluate import following  # noqa: PLC0415
-    from foretell.lab.calibrate import Calibration, Goal, planned  # noqa: PLC0415
+    from foretell.lab.calibrate import FAMILY, Calibration, Goal  # noqa: PLC0415
+    from foretell.lab.families import judged  # noqa: PLC0415
+    from foretell.lab.full import planned  # noqa: PLC0415
     from foretell.lab.results import read_records  # noqa: PLC0415
 
-    goal = Goal(risk, confidence, loss, family)
-    options = {name: given[name] for name in _WINDOW if given[name] is not None}
+    if judge is not None and family is not None:
+        raise RequestError(f"give a family or a judge, not both: got {family} and {judge}")
+    goal = Goal(risk, confidence, loss, family or FAMILY if judge is None else judged(judge))
+    options = rest.pop("options")
     plan = Calibration.prepare(planned(model, task, prompts, recipe, out, work, options, **rest), goal)
-    note([plan.shortage] if plan.shortage else [])
+    note(plan.notes)
     with following(plan.bench.total, read_records(plan.bench.what.out), graded=task is not None) as tally:
         made = plan.run(tally.add)
     made.certificate.save(out)

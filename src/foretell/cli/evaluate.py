@@ -39,6 +39,18 @@ def decoding(
     return given | {"source": given.pop("data")}
 
 
+def window(
+    *,
+    layout: Annotated[str | None, Option(help="For prompts: one of the layouts that the model describes.")] = None,
+    max_new_tokens: Annotated[int | None, Option(help="Positions of the window.")] = None,
+    suffix: Annotated[str | None, Option(help="Text pinned before the answer.")] = None,
+    answer_length: Annotated[int | None, Option(help="Tokens of the answer.")] = None,
+    answer_start: Annotated[int | None, Option(help="Offset of the answer; default: at the end.")] = None,
+) -> dict[str, Any]:
+    """What every command takes that decodes prompts of one's own."""
+    return {"options": {name: value for name, value in locals().items() if value is not None}}
+
+
 def _asked(
     *,
     model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],

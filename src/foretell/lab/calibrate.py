@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -11,20 +10,18 @@ from typing import Any
 
 from foretell.engine.certificate import LOSSES, Certificate
 from foretell.engine.engine import Prompt
-from foretell.engine.files import replacing
-from foretell.engine.folder import folder_of, layouts_of
-from foretell.engine.options import Options, model_defaults
-from foretell.errors import ForetellError, RequestError, one_of
+from foretell.engine.folder import folder_of
+from foretell.errors import RequestError, one_of
+from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation, Watch
 from foretell.lab.families import Family, family_named
+from foretell.lab.full import in_full, mark, planned
 from foretell.lab.manifest import examples_hash
 from foretell.lab.outcomes import Outcomes, outcomes
 from foretell.lab.prompts import LABELLED, Prompts
 from foretell.lab.replays import studied
 from foretell.lab.risk import Choice, certify, checked, too_few
-from foretell.lab.ways import Way
 from foretell.layout import Layout
-from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.never import Never
 from foretell.recipe import Recipe
 from foretell.spec import spell
@@ -78,33 +75,22 @@ class Calibration:
     @classmethod
     def prepare(cls, what: Evaluation, goal: Goal) -> Calibration:
         """Everything that can be wrong is found here. `what` has one recipe, whose own stopping rule is left out."""
-        (text,) = what.recipes
         family = family_named(goal.family)
-        bold = Bench.prepare(replace(what, recipes=(f"{text} stop={spell(family.rules[-1])}",), trace=True))
-        (way,) = bold.ways
-        if family.region is not None and way.recipe.region == Fixed():
-            way = replace(way, recipe=replace(way.recipe, region=family.region))
-        # Asked with a rule in it, because a window without an answer then gets another region.
-        region = way.order(bold.engine, bold.examples[0], what.seed).recipe.region
-        plain = Way.of(text, bold.benchmark, what.options).recipe
-        elsewhere = f" region={spell(region)}" if region != plain.region else ""
-        full = text + elsewhere + (" stop=never" if plain.stop != Never() else "")
-        way = Way.of(full, bold.benchmark, what.options)
-        bench = replace(bold, what=replace(bold.what, recipes=(full,)), ways=(way,))
-        orders = [way.order(bench.engine, example, what.seed) for example in bench.examples]
-        made = cls(bench, goal, family, orders[0].recipe, tuple(order.layout for order in orders))
-        for example, order in zip(bench.examples, orders, strict=True):
-            try:
-                bench.engine.request(example.prompt, order)
-            except ForetellError as error:
-                raise RequestError(f"{what.task}, example {example.id}: {error}") from error
+        bench, orders = in_full(what, family.rules[-1], family.region)
+        recipe = replace(orders[0].recipe, stop=Never())
+        made = cls(bench, goal, family, recipe, tuple(order.layout for order in orders))
         made._check()
         return made
 
     def _check(self) -> None:
+        task = self.bench.what.task
         if len({(layout.length, layout.answer) for layout in self.layouts}) > 1:
-            raise RequestError(f"the examples of {self.bench.what.task} do not share one window and answer region")
-        bare = [one.id for one in self.bench.examples if not one.data.get(LABELLED, True)]
+            raise RequestError(f"the examples of {task} do not share one window and answer region")
+        if not self.examples:
+            raise RequestError(
+                f"all examples taught the judge; calibrate it on others of {task}: more, or another seed"
+            )
+        bare = [one.id for one in self.examples if not one.data.get(LABELLED, True)]
         if self.goal.loss == "success" and bare:
             raise RequestError(
                 f'the loss "success" needs right answers, and {len(bare)} prompts (first: {bare[0]}) have no "answer"; '
@@ -112,13 +98,25 @@ class Calibration:
             )
 
     @property
+    def examples(self) -> list[Example]:
+        """Those that the rules have not been fitted to."""
+        return [one for one in self.bench.examples if mark(one) not in self.family.seen]
+
+    @property
+    def notes(self) -> list[str]:
+        """What someone has to know before it runs."""
+        left_out = len(self.bench.examples) - len(self.examples)
+        taught = [f"{left_out} of {len(self.bench.examples)} examples taught the judge and are left out"]
+        return (taught if left_out else []) + ([self.shortage] if self.shortage else [])
+
+    @property
     def shortage(self) -> str | None:
         """Why there are too few examples to show anything; None if there may be enough."""
-        return too_few(len(self.bench.examples), self.goal.risk, self.goal.confidence)
+        return too_few(len(self.examples), self.goal.risk, self.goal.confidence)
 
     def run(self, watch: Watch | None = None) -> Calibrated:
         """Decode what is not there yet, replay the family, walk along it."""
-        cases = studied(self.bench, watch).cases
+        cases = [case for case in studied(self.bench, watch).cases if mark(case.example) not in self.family.seen]
         found = outcomes(cases, self.family.rules)
         choice = certify(found.losses(self.goal.loss), self.goal.risk, self.goal.confidence)
         return Calibrated(self._certificate(found, choice), self._trials(found, choice))
@@ -154,8 +152,8 @@ class Calibration:
             model_sha256=self.bench.engine.fingerprint,
             dtype=self.bench.engine.dtype,
             task=None if what.task == Prompts.name else what.task,
-            examples_sha256=examples_hash(self.bench.examples),
-            examples=len(self.bench.examples),
+            examples_sha256=examples_hash(self.examples),
+            examples=len(self.examples),
             seed=what.seed,
             loss=self.goal.loss,
             risk=self.goal.risk,
@@ -169,7 +167,7 @@ class Calibration:
         )
 
     def _says(self, choice: Choice) -> str:
-        goal, count = self.goal, len(self.bench.examples)
+        goal, count = self.goal, len(self.examples)
         if choice.index is None:
             safest = f"its safest member already loses {float(choice.risks[0]):.2%} of {count} examples"
             return self.shortage or f"no member of {self.family.name} keeps a risk of {100 * goal.risk:.4g}%; {safest}"
@@ -208,51 +206,3 @@ def calibrate(
     if out is not None:
         made.certificate.save(out)
     return made
-
-
-def planned(
-    model: str,
-    task: str | None,
-    prompts: str | Path | Sequence[Prompt] | None,
-    recipe: str,
-    out: str | Path | None,
-    work: str | Path | None,
-    options: Mapping[str, Any],
-    **evaluation: Any,
-) -> Evaluation:
-    """The evaluation that decodes a calibration set in full."""
-    if (task is None) == (prompts is None):
-        raise RequestError("calibrate on a task or on prompts" + ("" if task is None else ", not on both"))
-    folder = kept_in(out, work)
-    described = layouts_of(folder_of(model)) if prompts is not None or "layout" in options else {}
-    asked = {**model_defaults(Options(layout=options.get("layout")), described), **options}
-    asked.pop("layout", None)
-    if prompts is None:
-        return Evaluation(model, str(task), (recipe,), folder, options=asked, **evaluation)
-    if evaluation.pop("source", None) is not None:
-        raise RequestError("prompts are their own data; a data folder is for benchmarks")
-    source = Path(prompts) if isinstance(prompts, str | Path) else _written(prompts, folder)
-    return Evaluation(model, Prompts.name, (recipe,), folder, source=source, options=asked, **evaluation)
-
-
-def kept_in(out: str | Path | None, work: str | Path | None) -> Path:
-    """The folder of the decodings: beside the rule, unless another one is named."""
-    if out is not None and Path(out).suffix != ".json":
-        raise RequestError(f"a rule is written to a .json file, got {out}")
-    if out is not None and not Path(out).absolute().parent.is_dir():
-        raise RequestError(f"cannot write {out}: there is no folder {Path(out).parent}")
-    if work is not None:
-        return Path(work)
-    if out is None:
-        raise RequestError("say where to write the rule (out), or at least where to keep the decodings (work)")
-    return Path(out).with_suffix(".work")
-
-
-def _written(prompts: Sequence[Prompt], folder: Path) -> Path:
-    """Prompts as a file, which is what workers and a run that goes on read."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "prompts.jsonl"
-    lines = [{"prompt": one} if isinstance(one, str) else {"messages": list(one)} for one in prompts]
-    with replacing(path) as file:
-        file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
-    return path

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
+from pathlib import Path
 
 from foretell.errors import RecipeError, RequestError, unknown
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.combined import All
+from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Exponential, Linear, Staged
 from foretell.policies.stop.stable import Stable
@@ -36,6 +39,7 @@ class Family:
     rule: Callable[[float], Stop]
     region: Region | None = None  # where the published rule looks; None: where the recipe does
     published: float | None = None  # the setting at which it has the published thresholds
+    seen: frozenset[str] = frozenset()  # marks of the examples that its rules were fitted to (see `full.mark`)
 
     def __post_init__(self) -> None:
         if not self.settings:
@@ -95,6 +99,14 @@ FAMILIES: dict[str, Family] = {
                lambda steps: Stable(int(steps), inf)),
     )
 }  # fmt: skip
+
+
+def judged(path: str | Path) -> Family:
+    """A trained judge's score against a bar."""
+    taught = Judge(str(path)).head.trained.get("examples", ())
+    bars = tuple(16 - step / 4 for step in range(73))  # log-odds, down to -2
+    about = "a trained judge's log-odds against a bar"
+    return Family("judge", about, "log-odds", bars, partial(Judge, str(path)), seen=frozenset(taught))
 
 
 def family_named(name: str | Family) -> Family:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,16 +62,23 @@ def exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None 
     A rule looks at the rows of a batch one by one, so many traces are laid behind each other and asked together.
     """
     found: list[list[int | None]] = []
-    for start in range(0, len(traces), TOGETHER):
-        some = traces[start : start + TOGETHER]
-        if len({(trace.request.recipe, trace.request.layout.length) for trace in some}) > 1:
-            raise RequestError("traces that are replayed together must share their recipe and window length")
-        beliefs, states = Joined.of(some), _joined([trace.states(region) for trace in some])
+    for some, beliefs, states in together(traces, region):
         fired = torch.stack([rule(beliefs, states).settled for rule in rules])  # [rules, steps of all traces]
         for mine in torch.split(fired, [len(trace) for trace in some], dim=1):
             ever, first = mine.any(dim=1).tolist(), mine.int().argmax(dim=1).tolist()
             found.append([step if fires else None for fires, step in zip(ever, first, strict=True)])
     return found
+
+
+def together(
+    traces: Sequence[Trace], region: Region | None = None
+) -> Iterator[tuple[Sequence[Trace], Joined, DecodeState]]:
+    """Some traces at a time, with their beliefs and states as rows of one batch."""
+    for start in range(0, len(traces), TOGETHER):
+        some = traces[start : start + TOGETHER]
+        if len({(trace.request.recipe, trace.request.layout.length) for trace in some}) > 1:
+            raise RequestError("traces that are replayed together must share their recipe and window length")
+        yield some, Joined.of(some), _joined([trace.states(region) for trace in some])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

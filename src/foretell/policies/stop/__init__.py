@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from foretell.policies.stop.combined import All, Any
+from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
@@ -13,6 +14,7 @@ from foretell.policies.stop.sure import Sure
 STOPS: dict[str, type] = {
     "all": All,
     "any": Any,
+    "judge": Judge,
     "never": Never,
     "persistent": Persistent,
     "prophet": Prophet,
