@@ -32,7 +32,8 @@ def certificate(engine: foretell.Engine) -> Certificate:
     """For exactly what `ASKED` decodes."""
     order = engine.order(**ASKED)
     return Certificate(
-        stop=EAGER, certified=True, says="it holds", recipe=str(order.recipe), window=16, answer=[14, 2],
+        stop=EAGER, certified=True, says="it holds", recipe=str(order.recipe),
+        against=str(order.recipe), window=16, answer=[14, 2],
         pins=[list(pin) for pin in order.layout.pins], model="random", model_sha256=engine.fingerprint,
         dtype="float32", task="word", examples_sha256="0" * 64, examples=400, seed=3, loss="consistency", risk=0.01,
         confidence=0.95, empirical_risk=0.0, upper_bound=0.007, speedup=2.5, family="prophet", setting=1.5,
@@ -148,7 +149,7 @@ def broken(file: Path, **changes: Any) -> None:
         ({"confidence": True}, "'confidence' must be a number"),
         ({"examples": 1.5}, "'examples' must be a whole number"),
         ({"examples": 0}, "examples must be at least 1"),
-        ({"speedup": 0.5}, "speedup must be at least 1"),
+        ({"speedup": -0.5}, "speedup must be at least 0"),
         ({"loss": "acuracy"}, "unknown loss 'acuracy'"),
         ({"window": 0}, "window must be at least 1"),
         ({"answer": [1, 2, 3]}, "'answer' must be a pair of whole numbers or null"),
@@ -157,6 +158,7 @@ def broken(file: Path, **changes: Any) -> None:
         ({"setting": "x"}, "'setting' must be a number"),
         ({"recipe": "ful"}, "did you mean 'full'"),
         ({"recipe": "prophet"}, "recipe must leave the stopping rule out"),
+        ({"against": "prophet"}, "against must be a recipe that never stops early, got prophet"),
         ({"rsik": 3}, "unknown key 'rsik'; did you mean 'risk'"),
     ],
 )

@@ -84,6 +84,31 @@ def test_it_does_so_with_a_cache(checkpoint: Path, tmp_path: Path) -> None:
     assert EXAMPLES * 29 / sum(early) == pytest.approx(found.speedup, abs=1e-3)
 
 
+def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
+    """Fewer steps from the start, and what counts are the answers and steps of the whole budget."""
+    asked: dict[str, Any] = {"task": "choice", "limit": EXAMPLES, "seed": 3, "recipe": "full steps=16"}
+    wish = {"family": "entropy", "risk": 0.9, "confidence": 0.9}
+    rule = tmp_path / "rule.json"
+    found = calibrate(str(checkpoint), against="full", out=rule, **asked, **wish)
+    alone = calibrate(str(checkpoint), work=rule.with_suffix(".work"), **asked, **wish)
+    assert (found.certificate.recipe, found.certificate.against) == (
+        "full steps=16 block_length=16", "full block_length=16",
+    )  # fmt: skip
+    assert alone.certificate.against == alone.certificate.recipe
+    assert "gets another answer than 'full'" in found.certificate.says
+    full = {one.id: one for one in read_records(home / "rule.work")}
+    half = {one.id: one for one in read_records(rule.with_suffix(".work"))}
+    differs = sum(half[name].answer != full[name].answer for name in full) / EXAMPLES
+    assert differs > 0, "and these are not the same"
+    assert found.trials[0].empirical_risk == pytest.approx(differs), "the safest rule never stops"
+    assert alone.trials[0].empirical_risk == 0
+    steps = [sum(one.steps for one in side.values()) for side in (full, half)]
+    ratio = found.trials[0].speedup / alone.trials[0].speedup
+    assert ratio == pytest.approx(steps[0] / steps[1])
+    with pytest.raises(RequestError, match="never stops early, got 'prophet'"):
+        calibrate(str(checkpoint), against="prophet", out=rule, **asked, **wish)
+
+
 def test_the_file_is_the_certificate_and_always_the_same(made: Calibrated, checkpoint: Path, home: Path) -> None:
     path = home / "rule.json"
     assert read_certificate(path) == made.certificate

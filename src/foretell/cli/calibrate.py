@@ -35,6 +35,9 @@ def calibrate(
     ] = None,
     judge: Annotated[Path | None, Option(help="Or a trained judge's file, whose bar is chosen.")] = None,
     recipe: Annotated[str, Option("--recipe", "-r", help="What it is to hold for; its own rule is left out.")] = "full",
+    against: Annotated[
+        str | None, Option(help="Another recipe whose answers count; default: the same without stopping.")
+    ] = None,
     work: Annotated[Path | None, Option(help="Folder for the decodings; default: beside the rule.")] = None,
     grid: Annotated[bool, Option("--grid", help="Show every member of the family, not only the nearest.")] = False,
 ) -> None:
@@ -50,15 +53,14 @@ def calibrate(
     from foretell.lab.calibrate import FAMILY, Calibration, Goal  # noqa: PLC0415
     from foretell.lab.families import judged  # noqa: PLC0415
     from foretell.lab.full import planned  # noqa: PLC0415
-    from foretell.lab.results import read_records  # noqa: PLC0415
 
     if judge is not None and family is not None:
         raise RequestError(f"give a family or a judge, not both: got {family} and {judge}")
-    goal = Goal(risk, confidence, loss, family or FAMILY if judge is None else judged(judge))
+    goal = Goal(risk, confidence, loss, family or FAMILY if judge is None else judged(judge), against)
     options = rest.pop("options")
     plan = Calibration.prepare(planned(model, task, prompts, recipe, out, work, options, **rest), goal)
     note(plan.notes)
-    with following(plan.bench.total, read_records(plan.bench.what.out), graded=task is not None) as tally:
+    with following(plan.total, plan.there, graded=task is not None) as tally:
         made = plan.run(tally.add)
     made.certificate.save(out)
     screen = console()

@@ -39,6 +39,7 @@ class Certificate:
     certified: bool
     says: str  # the whole of it in a sentence
     recipe: str  # what it holds for: everything but the rule
+    against: str  # whose answers and steps it is compared with: the same without stopping, or another recipe
     window: int  # positions
     answer: list[int] | None  # offset and length of the answer region, where one is laid out
     pins: list[list[int]] | None  # (offset, token) of what is pinned; None if every example has its own
@@ -65,11 +66,13 @@ class Certificate:
         whole("examples", self.examples, 1)
         for name in ("risk", "confidence", "empirical_risk", "upper_bound"):
             within(name, getattr(self, name), 0.0, 1.0)
-        within("speedup", self.speedup, 1.0)
+        within("speedup", self.speedup, 0.0)
         if self.certified == (self.rule == Never()):
             raise RequestError(f"certified is {str(self.certified).lower()}, but the rule is {self.stop}")
         if replace(self.holds_for, stop=Never()) != self.holds_for:
             raise RequestError(f"recipe must leave the stopping rule out, got {self.recipe}")
+        if replace(self.compared_with, stop=Never()) != self.compared_with:
+            raise RequestError(f"against must be a recipe that never stops early, got {self.against}")
 
     @property
     def rule(self) -> Stop:
@@ -79,6 +82,10 @@ class Certificate:
     @property
     def holds_for(self) -> Recipe:
         return parse(self.recipe)
+
+    @property
+    def compared_with(self) -> Recipe:
+        return parse(self.against)
 
     def save(self, path: str | Path) -> None:
         """Write the rule; a reader sees the old file or the whole new one."""

@@ -11,15 +11,17 @@ from typing import Any
 from foretell.engine.certificate import LOSSES, Certificate
 from foretell.engine.engine import Prompt
 from foretell.engine.folder import folder_of
+from foretell.engine.options import Order
 from foretell.errors import RequestError, one_of
 from foretell.lab.benchmark import Example
-from foretell.lab.evaluate import Bench, Evaluation, Watch
+from foretell.lab.evaluate import Bench, Evaluation, Watch, run
 from foretell.lab.families import Family, family_named
 from foretell.lab.full import in_full, mark, planned
 from foretell.lab.manifest import examples_hash
 from foretell.lab.outcomes import Outcomes, outcomes
 from foretell.lab.prompts import LABELLED, Prompts
-from foretell.lab.replays import studied
+from foretell.lab.replays import Case, studied
+from foretell.lab.results import Record, read_records
 from foretell.lab.risk import Choice, certify, checked, too_few
 from foretell.layout import Layout
 from foretell.policies.stop.never import Never
@@ -37,6 +39,7 @@ class Goal:
     confidence: float = 0.95  # 1 - delta: how sure that is to be
     loss: str = "consistency"  # or success, which needs right answers
     family: str | Family = FAMILY
+    against: str | None = None  # another recipe whose answers and steps count; None: the same without stopping
 
     def __post_init__(self) -> None:
         checked(self.risk, self.confidence)
@@ -71,6 +74,7 @@ class Calibration:
     family: Family
     recipe: Recipe  # of the decodings
     layouts: tuple[Layout, ...]  # of the examples
+    other: Bench | None = None  # whose answers count; None: those of the decodings themselves
 
     @classmethod
     def prepare(cls, what: Evaluation, goal: Goal) -> Calibration:
@@ -78,7 +82,9 @@ class Calibration:
         family = family_named(goal.family)
         bench, orders = in_full(what, family.rules[-1], family.region)
         recipe = replace(orders[0].recipe, stop=Never())
-        made = cls(bench, goal, family, recipe, tuple(order.layout for order in orders))
+        other = None if goal.against is None else _against(what, goal.against)
+        layouts = tuple(order.layout for order in orders)
+        made = cls(bench, goal, family, recipe, layouts, other)
         made._check()
         return made
 
@@ -117,9 +123,25 @@ class Calibration:
     def run(self, watch: Watch | None = None) -> Calibrated:
         """Decode what is not there yet, replay the family, walk along it."""
         cases = [case for case in studied(self.bench, watch).cases if mark(case.example) not in self.family.seen]
-        found = outcomes(cases, self.family.rules)
+        found = outcomes(cases, self.family.rules, against=self._compared(cases, watch))
         choice = certify(found.losses(self.goal.loss), self.goal.risk, self.goal.confidence)
         return Calibrated(self._certificate(found, choice), self._trials(found, choice))
+
+    @property
+    def total(self) -> int:
+        """Decodings that it takes."""
+        return self.bench.total + (0 if self.other is None else self.other.total)
+
+    @property
+    def there(self) -> list[Record]:
+        """Those that are there already."""
+        return [one for bench in (self.bench, self.other) if bench is not None for one in read_records(bench.what.out)]
+
+    def _compared(self, cases: Sequence[Case], watch: Watch | None) -> list[Record] | None:
+        if self.other is None:
+            return None
+        by_id = {record.id: record for record in run(self.other, watch)}
+        return [by_id[case.example.id] for case in cases]
 
     def _trials(self, found: Outcomes, choice: Choice) -> tuple[Trial, ...]:
         last = -1 if choice.index is None else choice.index
@@ -145,6 +167,7 @@ class Calibration:
             certified=index is not None,
             says=self._says(choice),
             recipe=str(self.recipe),
+            against=str(self.recipe if self.other is None else self._order(self.other).recipe),
             window=first.length,
             answer=first.answer and list(first.answer),
             pins=[list(pin) for pin in first.pins] if len(pins) == 1 else None,
@@ -166,12 +189,17 @@ class Calibration:
             version=version("foretell"),
         )
 
+    @staticmethod
+    def _order(bench: Bench) -> Order:
+        return bench.ways[0].order(bench.engine, bench.examples[0], bench.what.seed)
+
     def _says(self, choice: Choice) -> str:
         goal, count = self.goal, len(self.examples)
         if choice.index is None:
             safest = f"its safest member already loses {float(choice.risks[0]):.2%} of {count} examples"
             return self.shortage or f"no member of {self.family.name} keeps a risk of {100 * goal.risk:.4g}%; {safest}"
-        loses = "gets another answer than full decoding" if goal.loss == "consistency" else "loses a right answer"
+        full = "full decoding" if goal.against is None else f"{goal.against!r}"
+        loses = f"gets another answer than {full}" if goal.loss == "consistency" else f"loses a right answer of {full}"
         seen = round(float(choice.risks[choice.index]) * count)
         return (
             f"with confidence {goal.confidence:g}, stopping early {loses} on at most {100 * goal.risk:.4g}% of "
@@ -189,6 +217,7 @@ def calibrate(
     risk: float = 0.01,
     confidence: float = 0.95,
     loss: str = "consistency",
+    against: str | None = None,
     out: str | Path | None = None,
     work: str | Path | None = None,
     watch: Watch | None = None,
@@ -197,12 +226,21 @@ def calibrate(
 ) -> Calibrated:
     """The boldest rule of `family` that keeps `risk` with `confidence` on a task or on prompts, written to `out`.
 
+    Answers and steps are compared with those of the recipe without a rule, or of another one, `against`.
     `options` are those of `generate` (a window, a suffix, ...), `evaluation` those of `Evaluation` (limit, seed,
     batch_size, workers, ...). Decodings are kept in `work`, so that the same call again goes on where it was.
     """
-    goal = Goal(risk, confidence, loss, family)
+    goal = Goal(risk, confidence, loss, family, against)
     what = planned(model, task, prompts, recipe, out, work, options or {}, **evaluation)
     made = Calibration.prepare(what, goal).run(watch)
     if out is not None:
         made.certificate.save(out)
     return made
+
+
+def _against(what: Evaluation, recipe: str) -> Bench:
+    """The other recipe on the same examples, in a folder of its own inside the first one's."""
+    bench = Bench.prepare(replace(what, recipes=(recipe,), out=what.out / "against"))
+    if bench.ways[0].recipe.stop != Never():
+        raise RequestError(f"answers are compared with those of a recipe that never stops early, got {recipe!r}")
+    return bench

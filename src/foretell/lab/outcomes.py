@@ -14,6 +14,7 @@ from foretell.engine.certificate import LOSSES
 from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import RequestError, one_of
 from foretell.lab.replays import Case
+from foretell.lab.results import Record
 from foretell.protocols import Region, Stop
 from foretell.state import DecodeState
 
@@ -41,19 +42,27 @@ class Outcomes:
         return ratio
 
 
-def outcomes(cases: Sequence[Case], rules: Sequence[Stop], region: Region | None = None) -> Outcomes:
-    """Replay `rules` on every case, on the recipe's region or another one."""
+def outcomes(
+    cases: Sequence[Case], rules: Sequence[Stop], region: Region | None = None, against: Sequence[Record] | None = None
+) -> Outcomes:
+    """Replay `rules` on every case, on the recipe's region or another one.
+
+    Answers and steps are compared with those of the whole decodings, or with those of another recipe, `against`.
+    """
+    compared = [case.record for case in cases] if against is None else against
+    if [one.id for one in compared] != [case.example.id for case in cases]:
+        raise RequestError("what the answers are compared with must be of the same examples in the same order")
     shape = (len(rules), len(cases))
     steps, changed, lost = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     fired = exits([case.trace for case in cases], rules, region)
-    for column, (case, found) in enumerate(zip(cases, fired, strict=True)):
+    for column, (case, found, whole) in enumerate(zip(cases, fired, compared, strict=True)):
         answers = {step: case.emitted(step) for step in {*found} if step is not None}
         for row, step in enumerate(found):
             answer, right = (case.record.answer, case.record.correct) if step is None else answers[step]
             steps[row, column] = len(case.trace) if step is None else step + 1
-            changed[row, column] = answer != case.record.answer
-            lost[row, column] = case.record.correct and not right
-    return Outcomes(steps, np.array([len(case.trace) for case in cases]), changed, lost)
+            changed[row, column] = answer != whole.answer
+            lost[row, column] = whole.correct and not right
+    return Outcomes(steps, np.array([one.steps for one in compared]), changed, lost)
 
 
 def exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None = None) -> list[list[int | None]]:
