@@ -27,6 +27,18 @@ ABOUT = {  # in the order in which they are best read
     "gap": ("gap", "How the gap grows, and how far the gap at the exit can be trusted."),
     "methods": ("methods", "Every way to spend less, alone and with Prophet."),
     "stack": ("stack", "The best stack of methods for each task, searched on other problems."),
+    "certified": (
+        "certified",
+        "Certified stopping: how often certificates hold over random splits, and how fast they are.",
+    ),
+    "judge": (
+        "judge",
+        "The learned judge beside gap, entropy and persistence at equal certified risk, and what it looks at.",
+    ),
+    "numerics": (
+        "numerics",
+        "A rule calibrated in float32 on a model in bfloat16 or int8: with and without calibrating again.",
+    ),
     "loop": ("bench_loop", "What the loop costs beside the model."),
 }
 BESIDE = "## Beside the paper"

@@ -15,7 +15,7 @@ from foretell.lab.calibrate import Calibration, Goal, calibrate
 from foretell.lab.evaluate import Evaluation, evaluate
 from foretell.lab.families import judged
 from foretell.lab.full import mark, planned
-from foretell.lab.judge import LOOKS, Lesson, fitted, labels, seen, taught, teach
+from foretell.lab.judge import LOOKS, Lesson, fitted, importance, labels, seen, taught, teach
 from foretell.lab.outcomes import outcomes
 from foretell.lab.replays import Study, study
 from foretell.policies.stop.judge import Judge
@@ -78,6 +78,17 @@ def test_a_known_answer_is_found() -> None:
     head, _ = fitted(values, right, ("gap_min", "gap_mean", "ends"), Lesson(hidden=0, penalty=0.0), {})
     points = torch.tensor([[2.0, 2.0, 2.0], [3.0, 2.0, 2.0], [2.0, 7.0, 2.0]])
     assert head(points).tolist() == pytest.approx([-1, 2, -1], abs=0.15)
+
+
+def test_importance_is_of_what_is_used(studied: Study) -> None:
+    head = taught(studied.cases, Lesson()).head
+    values, right = seen(studied.cases, head.names), labels(studied.cases)
+    found = importance(head, values, right)
+    assert set(found) == set(head.names)
+    assert max(found.values()) > 0.05
+    deaf = replace(head, layers=tuple((torch.zeros_like(weight), bias) for weight, bias in head.layers))
+    assert set(importance(deaf, values, right).values()) == {0.0}
+    assert importance(head, values, right, seed=1) != found
 
 
 def test_nothing_to_learn_is_said(studied: Study) -> None:

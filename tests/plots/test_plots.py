@@ -17,7 +17,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from foretell.plots import ablations, gaps, histograms, risk
+from foretell.plots import ablations, gaps, histograms, judge, risk
 from foretell.policies.stop.schedules import Staged
 
 
@@ -159,4 +159,14 @@ def test_risk_draws_a_column_a_task_and_hides_nothing_below_the_top() -> None:
     assert above.get_xlim()[1] == pytest.approx(1.04 * 2.0), "only what is below the top counts"
     dots: Any = below.lines[0].get_ydata()
     assert [float(dot) for dot in dots] == [0, 4]
+    assert drawn(figure)
+
+
+def test_judged_sorts_features_and_draws_a_bar_a_rule() -> None:
+    looks = {"word": {"gap": 0.1, "entropy": 0.5}, "choice": {"gap": 0.2, "entropy": 0.0}}
+    figure = judge.judged(looks, {"word": {"judge": 1.5, "gap": 1.2}, "choice": {"judge": 2.5, "gap": 2.0}}, 0.01)
+    left, right = figure.axes
+    assert [label.get_text() for label in left.get_yticklabels()] == ["gap", "entropy"], "the weightiest on top"
+    assert [bar.get_height() for bar in right.patches] == [1.5, 2.5, 1.2, 2.0]
+    assert "1%" in right.get_title()
     assert drawn(figure)

@@ -178,3 +178,21 @@ def fitted(
     search.step(closure)  # type: ignore[no-untyped-call]
     done = tuple((weight.detach(), bias.detach()) for weight, bias in layers)
     return Head(tuple(names), mean, scale, done, trained), float(scored().detach())
+
+
+def importance(head: Head, values: Tensor, right: Tensor, seed: int = 0) -> dict[str, float]:
+    """How much the log loss on steps [steps, F] rises when one feature is shuffled among them (permutation importance).
+
+    Features that say the same share what they are worth: each can be shuffled while the other stays.
+    """
+    maker, wanted = torch.Generator().manual_seed(seed), right.float()
+
+    def loss(inputs: Tensor) -> float:
+        return float(F.binary_cross_entropy_with_logits(head(inputs), wanted))
+
+    found, usual = {}, loss(values)
+    for index, name in enumerate(head.names):
+        mixed = values.clone()
+        mixed[:, index] = values[torch.randperm(len(values), generator=maker), index]
+        found[name] = loss(mixed) - usual
+    return found

@@ -15,7 +15,8 @@ from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import RequestError, one_of
 from foretell.lab.replays import Case
 from foretell.lab.results import Record
-from foretell.protocols import Region, Stop
+from foretell.policies.stop.judge import Judge
+from foretell.protocols import Beliefs, Region, Stop, Verdict
 from foretell.state import DecodeState
 
 Array = np.ndarray[Any, Any]
@@ -72,10 +73,24 @@ def exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None 
     """
     found: list[list[int | None]] = []
     for some, beliefs, states in together(traces, region):
-        fired = torch.stack([rule(beliefs, states).settled for rule in rules])  # [rules, steps of all traces]
+        fired = torch.stack(settled(rules, beliefs, states))  # [rules, steps of all traces]
         for mine in torch.split(fired, [len(trace) for trace in some], dim=1):
             ever, first = mine.any(dim=1).tolist(), mine.int().argmax(dim=1).tolist()
             found.append([step if fires else None for fires, step in zip(ever, first, strict=True)])
+    return found
+
+
+def settled(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState) -> list[Tensor]:
+    """Where each rule would stop. [rows] each"""
+    looks: dict[str, Verdict] = {}  # one look of a judge serves all its bars
+    found = []
+    for rule in rules:
+        if not isinstance(rule, Judge):
+            found.append(rule(beliefs, states).settled)
+            continue
+        if rule.sha256 not in looks:
+            looks[rule.sha256] = rule(beliefs, states)
+        found.append(rule.reached(looks[rule.sha256]))
     return found
 
 

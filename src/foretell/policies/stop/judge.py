@@ -50,5 +50,10 @@ class Judge:
         head = self.head
         value = head(features(beliefs, state, head.names))
         value = torch.where(state.answer.any(dim=1), value, -torch.inf)
-        bar = torch.full_like(value, self.bar)
-        return Verdict((value >= bar) & (bar < torch.inf), value, bar, "log-odds")
+        seen = Verdict(torch.zeros_like(state.done), value, torch.full_like(value, self.bar), "log-odds")
+        return seen._replace(settled=self.reached(seen))
+
+    def reached(self, seen: Verdict) -> Tensor:
+        """Whether what a judge with the same head saw is enough for this one's bar. [B]"""
+        assert seen.value is not None, "a judge shows what it sees"
+        return (seen.value >= self.bar) & (self.bar < torch.inf)
