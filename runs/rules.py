@@ -66,7 +66,7 @@ class Pool:
 
     def judge(self, name: str, lesson: Lesson) -> Family:
         """A judge that was taught on the first problems, as a family of rules under this name."""
-        file = self._folder / f"judge-{_digest(str(lesson), str(self.options.taught), _code())}.json"
+        file = self._folder / f"judge-{_digest(str(lesson), str(self._span[:3]), _code())}.json"
         if not file.exists():
             started = time.perf_counter()
             taught(self.lessons, lesson, {"task": self.task}).save(file)
@@ -117,8 +117,8 @@ class Pool:
         return first_match, to_stay
 
     @property
-    def _span(self) -> tuple[int, int, int]:
-        return SEED, self.options.taught, self.options.limit
+    def _span(self) -> tuple[str, int, int, int]:
+        return self.options.decodings.name, SEED, self.options.taught, self.options.limit
 
     @property
     def _folder(self) -> Path:

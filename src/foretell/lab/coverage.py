@@ -57,18 +57,24 @@ class Splits:
 
     def certified(self, risk: float, confidence: float) -> Kept:
         """By fixed-sequence testing."""
+        return self.kept(self.walk(risk, confidence), risk)
+
+    def walk(self, risk: float, confidence: float) -> Array:
+        """The member that each split's calibration half certifies, from 1; 0 is to never stop. [splits]"""
         checked(risk, confidence)
-        return self._kept(walked(exact(self.calibration, self.half, risk), confidence), risk)
+        return walked(exact(self.calibration, self.half, risk), confidence)
 
     def hoped(self, risk: float) -> Kept:
         """By trusting the mean loss on the calibration half."""
-        return self._kept(naive(self.calibration / self.half, risk), risk)
+        return self.kept(naive(self.calibration / self.half, risk), risk)
 
     def fixed(self, index: int, risk: float) -> Kept:
         """The same rule in every split, the family's `index`-th."""
-        return self._kept(np.full(len(self.calibration), index + 1), risk)
+        return self.kept(np.full(len(self.calibration), index + 1), risk)
 
-    def _kept(self, chosen: Array, risk: float) -> Kept:
+    def kept(self, chosen: Array, risk: float) -> Kept:
+        """What the members `chosen` [splits] make of the other halves; they may have been chosen elsewhere."""
+
         def mean(table: Array) -> float:
             return float(np.take_along_axis(table, chosen[:, None], axis=1).mean())
 

@@ -18,6 +18,7 @@ from foretell.policies.region.masked import Masked
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.scales import LogOdds, Ranks
 from foretell.policies.stop.schedules import Exponential, Linear, Staged
 from foretell.policies.stop.stable import Stable
 from foretell.policies.stop.sure import Sure
@@ -90,6 +91,8 @@ FAMILIES: dict[str, Family] = {
                lambda factor: Prophet(_linear(factor)), published=1.0),
         Family("linear-min", "the smallest gap against a falling line", "factor", FACTORS,
                lambda factor: Prophet(_linear(factor), reduce="min"), published=1.0),
+        Family("log-odds", "the smallest log-odds against staged thresholds", "factor", FACTORS,
+               lambda factor: Prophet(_staged(factor), reduce="min", scale=LogOdds())),
         Family("sched", "SchED: the mean gap over every mask, and no draft changed", "factor", FACTORS,
                _sched, region=Masked(), published=1.0),
         Family("stable", "the answer unchanged for a step, its mean entropy below a bar", "entropy", _bars(0.005),
@@ -99,6 +102,16 @@ FAMILIES: dict[str, Family] = {
                lambda steps: Stable(int(steps), inf)),
     )
 }  # fmt: skip
+
+
+def ranked(scale: Ranks) -> Family:
+    """The smallest gap, as a rank among known ones, against a bar."""
+    bars = tuple(round(1 - 10 ** (step / 8 - 5), 6) for step in range(39))  # from 0.99999 to 0.44
+
+    def rule(bar: float) -> Stop:
+        return Prophet(Linear(bar, bar), reduce="min", scale=scale)
+
+    return Family("ranks", "the smallest gap, as a rank among known ones, against a bar", "rank", bars, rule)
 
 
 def judged(path: str | Path) -> Family:
