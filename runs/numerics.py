@@ -121,9 +121,9 @@ def verdict(rows: list[Row]) -> list[str]:
     most = percent(max(row.again.above_all for row in other))
     lines = [
         f"Calibrated again, the risk is kept in {len(again)} of {len(other)} cases (a task, a rule, a format): at most",
-        f"{most}% of the splits have a rule above eps. Without, it is kept in {len(without)} of {len(other)}; the worst",
-        f"is {worst.family} on {worst.task} in {worst.format}: {percent(worst.without.above_all)}% of the splits above",
-        "eps. Nothing promises that: a certificate names its dtype and weights, and says so where they differ.",
+        f"{most}% of the splits have a rule above eps. Without, it is kept in {len(without)} of {len(other)}; the",
+        f"worst is {worst.family} on {worst.task} in {worst.format}: {percent(worst.without.above_all)}% of the splits",
+        "above eps. Nothing promises that: a certificate names its dtype and weights, and says so where they differ.",
     ]
     return ["## What this says", prose(*lines)]
 

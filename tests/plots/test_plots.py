@@ -167,6 +167,7 @@ def test_judged_sorts_features_and_draws_a_bar_a_rule() -> None:
     figure = judge.judged(looks, {"word": {"judge": 1.5, "gap": 1.2}, "choice": {"judge": 2.5, "gap": 2.0}}, 0.01)
     left, right = figure.axes
     assert [label.get_text() for label in left.get_yticklabels()] == ["gap", "entropy"], "the weightiest on top"
-    assert [bar.get_height() for bar in right.patches] == [1.5, 2.5, 1.2, 2.0]
+    bars: Any = right.patches
+    assert [bar.get_height() for bar in bars] == [1.5, 2.5, 1.2, 2.0]
     assert "1%" in right.get_title()
     assert drawn(figure)
