@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from foretell.engine.files import replacing
 from foretell.lab.families import Family, judged
@@ -108,7 +109,7 @@ class Pool:
         """The speedups of who knows the final answer: stops where a commit first emits it, or where it stays."""
         file = self._folder / f"ideal-{_digest(str(self._span), _code())}.json"
         if not file.exists():
-            right = labels(self.cases).split([len(case.trace) for case in self.cases])
+            right = torch.split(labels(self.cases), [len(case.trace) for case in self.cases])
             first = sum(int(one.int().argmax()) + 1 for one in right)
             stays = sum(len(one) - int(one.flip(0).int().cumprod(0).sum()) + 1 for one in right)
             with replacing(file) as out:

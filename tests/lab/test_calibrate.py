@@ -87,7 +87,7 @@ def test_it_does_so_with_a_cache(checkpoint: Path, tmp_path: Path) -> None:
 def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
     """Fewer steps from the start, and what counts are the answers and steps of the whole budget."""
     asked: dict[str, Any] = {"task": "choice", "limit": EXAMPLES, "seed": 3, "recipe": "full steps=16"}
-    wish = {"family": "entropy", "risk": 0.9, "confidence": 0.9}
+    wish: dict[str, Any] = {"family": "entropy", "risk": 0.9, "confidence": 0.9}
     rule = tmp_path / "rule.json"
     found = calibrate(str(checkpoint), against="full", out=rule, **asked, **wish)
     alone = calibrate(str(checkpoint), work=rule.with_suffix(".work"), **asked, **wish)

@@ -114,7 +114,8 @@ def test_its_rule_does_live_what_was_replayed(studied: Study, judge: Path, tmp_p
 
 def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
     """What taught the judge is left out, and the certificate names the head."""
-    path, asked = tmp_path / "judge.json", {"task": "choice", "seed": 3}
+    path = tmp_path / "judge.json"
+    asked: dict[str, Any] = {"task": "choice", "seed": 3}
     made = teach(str(checkpoint), limit=8, out=path, lesson=PLAIN, **asked)
     assert len(made.head.trained["examples"]) == 8
     assert made.head.trained["model_sha256"]

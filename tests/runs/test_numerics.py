@@ -27,7 +27,7 @@ def test_every_format_is_decoded_and_compared(run: Run, checkpoint: Path, tmp_pa
     for name in changed:
         step = before[name].abs().amax(dim=1, keepdim=True) / 127
         assert ((after[name] - before[name]).abs() <= 0.51 * step).all()
-        assert len(after[name][0].unique()) <= 255
+        assert len({*after[name][0].tolist()}) <= 255
 
 
 @pytest.mark.slow

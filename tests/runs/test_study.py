@@ -182,4 +182,4 @@ def test_more_problems_begin_with_those_that_are_there(run: Run, checkpoint: Pat
     assert len(after) == 5
     assert {name: after[name] for name in before} == before, "clock and all"
     assert read_manifest(many)["limit"] == 5
-    assert load_traces(many / after[next(iter(before))].trace)
+    assert load_traces(many / str(after[next(iter(before))].trace))
