@@ -26,7 +26,7 @@ from foretell.lab.report import Row, compare
 from foretell.lab.results import Record
 from foretell.lab.statistics import Interval, bootstrap, wilson
 from foretell.lab.ways import Way
-from foretell.plots.risk import Stopped, risks
+from foretell.plots.stops import Stopped, risks
 from foretell.policies.region.delimiter import Delimiter
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.region.pattern import Pattern

@@ -33,6 +33,18 @@ ABOUT = {  # in the order in which they are best read
         "Answers found in the draft against answers at a fixed place: speed, risk, cost.",
     ),
     "bench": ("bench", "Speed: a plain loop beside ours, the loop's own share, queues, memory, scaling."),
+    "certified": (
+        "certified",
+        "Certified stopping: how often certificates hold over random splits, and how fast they are.",
+    ),
+    "judge": (
+        "judge",
+        "The learned judge beside gap, entropy and persistence at equal certified risk, and what it looks at.",
+    ),
+    "numerics": (
+        "numerics",
+        "A rule calibrated in float32 on a model in bfloat16 or int8: with and without calibrating again.",
+    ),
 }
 BESIDE = "## Beside the paper"
 APART = ("differs", "a larger loss than any in the paper", "slower than any", "faster than any")

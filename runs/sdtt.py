@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
-from foretell.lab.manifest import model_hash
 from foretell.lab.report import Row, compare
 from foretell.lab.results import Record
 from foretell.plots.ablations import Point, comparison

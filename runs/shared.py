@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,13 +15,15 @@ import matplotlib as mpl
 import torch
 
 from foretell.cli.evaluate import following
+from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
 from foretell.errors import ForetellError
 from foretell.lab.benchmark import Benchmark
 from foretell.lab.bundled import BUNDLED
 from foretell.lab.catalogue import benchmark_named
 from foretell.lab.evaluate import Bench, Evaluation, run
-from foretell.lab.manifest import model_hash, read_manifest
+from foretell.lab.manifest import FILE as MANIFEST
+from foretell.lab.manifest import read_manifest
 from foretell.lab.replays import Study, gather
 from foretell.lab.results import Record, read_records
 from foretell.models.family import Settings
@@ -29,6 +33,7 @@ ROOT = Path(__file__).parents[1]
 SEED = 2026  # of the problems; nothing was chosen by looking at them
 BUNDLED_MODEL = "tiny"
 TASKS = ("word", "choice", "sudoku", "countdown")
+SIZE = ("limit", "examples", "examples_sha256", "workers")  # in which a run of fewer problems may differ
 SIDE = 500  # problems where the main table does not need them all
 PUBLIC = (
     "mmlu", "arc_challenge", "hellaswag", "truthfulqa", "winogrande", "piqa", "gsm8k", "gpqa", "humaneval", "mbpp",
@@ -150,12 +155,32 @@ def finished(folder: Path) -> bool:
 def carried_out(what: Evaluation) -> tuple[Bench, list[Record]]:
     """Decode what is missing, and show how far it is."""
     bench = Bench.prepare(what)
+    grow(bench)
     there = read_records(what.out)
     if len(there) == bench.total:
         return bench, there
     print(f"{what.task}, {', '.join(what.recipes)}: {bench.total - len(there)} to decode", flush=True)
     with following(bench.total, there) as tally:
         return bench, run(bench, tally.add)
+
+
+def grow(bench: Bench) -> None:
+    """Let a folder that is not there yet begin with what the largest finished run of fewer problems decoded."""
+    out, ids = bench.what.out, {example.id for example in bench.examples}
+    if out.exists():
+        return
+    wanted = json.loads(json.dumps(bench.manifest()))
+    fewer = sorted(int(one.name) for one in out.parent.glob("[1-9]*") if int(one.name) < int(out.name))
+    for folder in (out.parent / str(count) for count in reversed(fewer)):
+        alike = {name: value for name, value in wanted.items() if name not in SIZE}
+        there = {name: value for name, value in read_manifest(folder).items() if name not in SIZE}
+        if there == alike and finished(folder) and ids >= {record.id for record in read_records(folder)}:
+            part = out.with_name(f".{out.name}.part")  # a folder is whole or not there
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(folder, part, ignore=shutil.ignore_patterns(".lock", "report.*"))
+            (part / MANIFEST).write_text(json.dumps(wanted, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+            part.rename(out)
+            return
 
 
 def studied(task: str, options: argparse.Namespace, recipe: str = "full", limit: int | None = None) -> Study:

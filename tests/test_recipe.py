@@ -101,7 +101,7 @@ def test_reads(text: str, recipe: Recipe) -> None:
         ("prophet guidance=high", "guidance must be a number, got high"),
         ("prophet stop_at_eos=1", "stop_at_eos must be true or false, got 1"),
         ("prophet stop=prophecy", "unknown stop 'prophecy'; did you mean 'prophet'"),
-        ("prophet stop=prophet(0,1,2,3,4,5,6,7)", "takes 6 parameters"),
+        ("prophet stop=prophet(0,1,2,3,4,5,6,7)", "takes 7 parameters"),
         ("prophet stop=prophet(taw=1)", "unknown parameter of prophet 'taw'; did you mean 'tau'"),
         ("prophet stop=prophet(tau=3)", "must name a schedule, got 3"),
         ("prophet stop.reduce=mode", "unknown stop.reduce 'mode'"),

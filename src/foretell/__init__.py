@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretell.decode import Step, denoise_step
+    from foretell.engine.certificate import Certificate
     from foretell.engine.engine import Completion, Engine, Failure, Frame, load
     from foretell.engine.files import load_traces, save_traces
     from foretell.engine.trace import Recorder, Trace
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
         TraceError,
         VocabularyError,
     )
+    from foretell.lab.calibrate import calibrate
+    from foretell.lab.judge import teach
     from foretell.layout import Layout, Request, lay_out
     from foretell.presets import PRESETS, parse
     from foretell.recipe import Recipe
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRESETS",
+    "Certificate",
     "Completion",
     "Engine",
     "Failure",
@@ -44,18 +48,21 @@ __all__ = [
     "TraceError",
     "VocabularyError",
     "Words",
+    "calibrate",
     "denoise_step",
     "lay_out",
     "load",
     "load_traces",
     "parse",
     "save_traces",
+    "teach",
 ]
 __version__ = "0.1.0"
 
 # Loaded when first asked for, so that `foretell --help` does not wait for torch.
 _HOMES = {
     "decode": ("Step", "denoise_step"),
+    "engine.certificate": ("Certificate",),
     "engine.engine": ("Completion", "Engine", "Failure", "Frame", "load"),
     "engine.files": ("load_traces", "save_traces"),
     "engine.trace": ("Recorder", "Trace"),
@@ -68,6 +75,8 @@ _HOMES = {
         "TraceError",
         "VocabularyError",
     ),
+    "lab.calibrate": ("calibrate",),
+    "lab.judge": ("teach",),
     "layout": ("Layout", "Request", "lay_out"),
     "presets": ("PRESETS", "parse"),
     "recipe": ("Recipe",),

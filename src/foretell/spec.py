@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from foretell.errors import RecipeError, unknown
 from foretell.policies import POLICIES
+from foretell.policies.stop.scales import Scale
 from foretell.policies.stop.schedules import Schedule
 from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify, Window
 
@@ -25,6 +26,7 @@ KINDS: dict[Any, str] = {
     Schedule: "schedule",
     Verify: "verify",
     Window: "window",
+    Scale: "scale",
 }
 LITERAL = re.compile(r"""(?P<raw>(?<!\w)[rR])?(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")""", re.DOTALL)  # a text in quotes
 _ESCAPES = "\\'\"abfnrtvxuUN01234567\n"  # what a backslash may stand before

@@ -45,7 +45,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run() -> Run:
+def run(run_once: Run) -> Run:
+    return run_once
+
+
+@pytest.fixture(scope="session")
+def run_once() -> Run:
+    """The same for fixtures that several tests share."""
     runner = CliRunner()
 
     def invoke(*words: str | Path, stdin: str | None = None, code: int = 0) -> Result:

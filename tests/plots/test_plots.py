@@ -17,7 +17,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from foretell.plots import ablations, gaps, histograms, risk
+from foretell.plots import ablations, gaps, histograms, judge, risk, stops
 from foretell.policies.stop.schedules import Staged
 
 
@@ -111,8 +111,8 @@ def test_ablations_draw_four_panels() -> None:
 
 
 def test_risks_draw_a_panel_for_each_task_with_points_where_they_belong() -> None:
-    points = [risk.Stopped("fixed", "mean", 2.0, 0.1, 0.05, 0.2), risk.Stopped("boxed", "min", 3.0, 0.0, 0.0, 0.1)]
-    figure = risk.risks({"a": points, "b": points[:1], "c": points, "d": points})
+    points = [stops.Stopped("fixed", "mean", 2.0, 0.1, 0.05, 0.2), stops.Stopped("boxed", "min", 3.0, 0.0, 0.0, 0.1)]
+    figure = stops.risks({"a": points, "b": points[:1], "c": points, "d": points})
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title() for axes in shown] == ["a", "b", "c", "d"]
     lines = [line for line in shown[0].lines if line.get_marker() in risk.MARKERS]
@@ -157,3 +157,29 @@ def test_gaps_draw_three_rows_also_when_nothing_ended_wrong() -> None:
     assert drawn(figure)
     threshold: Any = figure.axes[0].lines[-1].get_ydata()
     assert (float(threshold[0]), float(threshold[-1])) == (7.5, 2.5)
+
+
+def test_risk_draws_a_column_a_task_and_hides_nothing_below_the_top() -> None:
+    line = risk.Line((1.0, 2.0, 3.0), (0.0, 0.01, 0.5), ((1.2, 0.0), (1.5, 0.01)), (2.0, 0.01), (0.0, 0.04), (0.5, 0.6))
+    wild = replace(line, published=(3.0, 0.5))
+    panels = [risk.Panel("word", {"mean": line, "min": wild}), risk.Panel("choice", {"mean": line})]
+    figure = risk.risk(panels, (0.005, 0.05), 0.05)
+    assert len(figure.axes) == 4
+    above, below = figure.axes[0], figure.axes[2]
+    crosses = [one for one in above.lines if one.get_marker() == "x"]
+    assert len(crosses) == 1, "published thresholds off the scale are left out"
+    assert above.get_xlim()[1] == pytest.approx(1.04 * 2.0), "only what is below the top counts"
+    dots: Any = below.lines[0].get_ydata()
+    assert [float(dot) for dot in dots] == [0, 4]
+    assert drawn(figure)
+
+
+def test_judged_sorts_features_and_draws_a_bar_a_rule() -> None:
+    looks = {"word": {"gap": 0.1, "entropy": 0.5}, "choice": {"gap": 0.2, "entropy": 0.0}}
+    figure = judge.judged(looks, {"word": {"judge": 1.5, "gap": 1.2}, "choice": {"judge": 2.5, "gap": 2.0}}, 0.01)
+    left, right = figure.axes
+    assert [label.get_text() for label in left.get_yticklabels()] == ["gap", "entropy"], "the weightiest on top"
+    bars: Any = right.patches
+    assert [bar.get_height() for bar in bars] == [1.5, 2.5, 1.2, 2.0]
+    assert "1%" in right.get_title()
+    assert drawn(figure)

@@ -12,7 +12,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pytest
 
+from foretell.engine.files import load_traces
 from foretell.errors import RequestError
+from foretell.lab.manifest import read_manifest
+from foretell.lab.results import read_records
 from tests.lab.test_benchmarks import ROWS, write
 
 RUNS = Path(__file__).parents[2] / "runs"
@@ -174,3 +177,32 @@ def test_the_index_says_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "d: differs" not in text
     assert "1 other comparisons come out as in the paper, 1 are not decided" in text
     assert "| [own](own.md) | Title | |" in text
+
+
+def test_certified_and_judge_share_decodings_and_replays(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    words = ("--tasks", "sudoku", "choice", "--limit", "4", "--taught", "2")
+    page = run("certified", checkpoint, *words)
+    assert "4 held-out problems a task" in page
+    assert "certified rules keep delta in" in page
+    found = numbers(tmp_path, "certified")
+    assert {row["family"] for row in found["rows"]} > {"prophet-min", "entropy", "judge", "parallel + entropy"}
+    assert all(row["certified"]["stops"] == 0 for row in found["rows"]), "two examples show nothing"
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("work/*/tables/**/*.*")}
+    assert len(kept) >= 20
+    page = run("judge", checkpoint, *words)
+    assert "choice -> sudoku" in page
+    assert len(numbers(tmp_path, "judge")["importance"]["choice"]) == 23
+    assert (tmp_path / "out" / "judge.png").stat().st_size > 1000
+    now = {path: path.stat().st_mtime_ns for path in tmp_path.glob("work/*/tables/**/*.*")}
+    assert kept.items() < now.items(), "what was replayed is not replayed again"
+
+
+def test_more_problems_begin_with_those_that_are_there(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    run("last_change", checkpoint, "--tasks", "sudoku", "--limit", "3")
+    run("last_change", checkpoint, "--tasks", "sudoku", "--limit", "5")
+    (few,), (many,) = (list(tmp_path.glob(f"work/*/traced/sudoku/full/{count}")) for count in (3, 5))
+    before, after = ({record.id: record for record in read_records(folder)} for folder in (few, many))
+    assert len(after) == 5
+    assert {name: after[name] for name in before} == before, "clock and all"
+    assert read_manifest(many)["limit"] == 5
+    assert load_traces(many / str(after[next(iter(before))].trace))

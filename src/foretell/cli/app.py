@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from foretell.cli import bench, demo, distil, evaluate, generate, recipes, trace, vocab
+from foretell.cli import bench, calibrate, demo, distil, evaluate, generate, judge, recipes, trace, vocab
 from foretell.cli.console import problem
 from foretell.errors import ForetellError
 
@@ -74,6 +74,8 @@ app.command("eval")(evaluate.evaluate)
 app.command()(evaluate.sweep)
 app.command()(bench.bench)
 app.command()(distil.distil)
+app.command()(calibrate.calibrate)
+app.command()(judge.judge)
 
 if find_spec(TRAIN) is not None:
 

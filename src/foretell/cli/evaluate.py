@@ -20,16 +20,12 @@ SHOWN = 3  # recipes that fit a line of progress
 LINES = 20  # lines of progress in a log, from start to end
 
 
-def _asked(
+def decoding(
     *,
-    model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
-    task: Annotated[str, Option("--task", "-t", help="The benchmark; an unknown name lists them.")],
-    out: Annotated[Path, Option(help="Folder for results; the same command again goes on where it was.")],
     limit: Annotated[int | None, Option(help="Examples, chosen by the seed; default: all.")] = None,
     seed: Annotated[int, Option(help="Of the choice of examples and everything random.")] = 0,
     batch_size: Annotated[int, Option(help="Examples decoded together.")] = 8,
     data: Annotated[Path | None, Option(help="The benchmark's file or folder; default: FORETELL_DATA.")] = None,
-    trace: Annotated[bool, Option("--trace", help="Keep every step of every example, to replay.")] = False,
     allow_code_execution: Annotated[
         bool, Option("--allow-code-execution", help="Run programs that the model wrote.")
     ] = False,
@@ -40,26 +36,60 @@ def _asked(
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
     quantize: Annotated[str | None, Option(help="int8: round the weights.")] = None,
 ) -> dict[str, Any]:
-    """What every evaluation takes."""
+    """What every command takes that decodes a benchmark."""
     given = dict(locals())
     return given | {"source": given.pop("data"), "compile": given.pop("compile_")}
 
 
-def _evaluates(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of `_asked`, which reach it as its first argument, and its own behind them."""
-    shared, own = (signature(function, eval_str=True).parameters for function in (_asked, command))
-    listed = [*shared.values(), *list(own.values())[1:]]
-
-    @wraps(command)
-    def whole(**given: Any) -> None:
-        command(_asked(**{name: given.pop(name) for name in shared}), **given)
-
-    described: Any = whole
-    described.__signature__ = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in listed])
-    return whole
+def window(
+    *,
+    layout: Annotated[str | None, Option(help="For prompts: one of the layouts that the model describes.")] = None,
+    max_new_tokens: Annotated[int | None, Option(help="Positions of the window.")] = None,
+    suffix: Annotated[str | None, Option(help="Text pinned before the answer.")] = None,
+    answer_length: Annotated[int | None, Option(help="Tokens of the answer.")] = None,
+    answer_start: Annotated[int | None, Option(help="Offset of the answer; default: at the end.")] = None,
+) -> dict[str, Any]:
+    """What every command takes that decodes prompts of one's own."""
+    return {"options": {name: value for name, value in locals().items() if value is not None}}
 
 
-@_evaluates
+def _asked(
+    *,
+    model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
+    task: Annotated[str, Option("--task", "-t", help="The benchmark; an unknown name lists them.")],
+    out: Annotated[Path, Option(help="Folder for results; the same command again goes on where it was.")],
+    stop: Annotated[str | None, Option(help="A rule, or a certified one's .json, for every recipe that stops.")] = None,
+    trace: Annotated[bool, Option("--trace", help="Keep every step of every example, to replay.")] = False,
+) -> dict[str, Any]:
+    """What every evaluation takes."""
+    given = dict(locals())
+    given.pop("stop")
+    return given | {"options": {} if stop is None else {"stop": stop}}
+
+
+def sharing(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with the options of others too: what they make of them reaches it as its first argument."""
+
+    def extended(command: Callable[..., None]) -> Callable[..., None]:
+        _, *own = signature(command, eval_str=True).parameters.values()
+        theirs = [signature(one, eval_str=True).parameters for one in shared]
+
+        @wraps(command)
+        def whole(**given: Any) -> None:
+            asked: dict[str, Any] = {}
+            for one, names in zip(shared, theirs, strict=True):
+                asked |= one(**{name: given.pop(name) for name in names})
+            command(asked, **given)
+
+        listed = [*(one for names in theirs for one in names.values()), *own]
+        described: Any = whole
+        described.__signature__ = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in listed])
+        return whole
+
+    return extended
+
+
+@sharing(_asked, decoding)
 def evaluate(
     asked: dict[str, Any],
     recipe: Annotated[list[str] | None, Option("--recipe", "-r", help="Compared with the first one given.")] = None,
@@ -71,7 +101,7 @@ def evaluate(
     _run(asked, tuple(recipe or ("full", "prophet")))
 
 
-@_evaluates
+@sharing(_asked, decoding)
 def sweep(
     asked: dict[str, Any],
     vary: Annotated[list[str], Option("--vary", "-v", help="steps=16,32,64; may be given several times.")],
@@ -113,6 +143,7 @@ class Tally:
     show: Any  # what to do with a line, given how many results there are
     count: int = 0
     last: str = ""
+    graded: bool = True  # whether there are right answers to count
     right: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     steps: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -132,13 +163,15 @@ class Tally:
         """Every recipe so far; of many, the last one that had a result."""
         names = list(self.seen) if len(self.seen) <= SHOWN else [self.last]
         return " · ".join(
-            f"{name} {self.right[name] / self.seen[name]:.1%} in {self.steps[name] / self.seen[name]:.1f} steps"
-            for name in names
+            f"{name} {self._accuracy(name)}in {self.steps[name] / self.seen[name]:.1f} steps" for name in names
         )
+
+    def _accuracy(self, name: str) -> str:
+        return f"{self.right[name] / self.seen[name]:.1%} " if self.graded else ""
 
 
 @contextmanager
-def following(total: int, there: list[Record]) -> Iterator[Tally]:
+def following(total: int, there: list[Record], graded: bool = True) -> Iterator[Tally]:
     """A bar on a terminal; elsewhere a line from time to time."""
     from foretell.cli.console import err, say  # noqa: PLC0415
 
@@ -150,7 +183,7 @@ def following(total: int, there: list[Record]) -> Iterator[Tally]:
             if tally.count % every == 0 or tally.count == total:
                 say(f"{tally.count}/{total}  {tally.line()}", style="dim")
 
-        yield _begun(Tally(total, tell), there)
+        yield _begun(Tally(total, tell, graded=graded), there)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
@@ -158,11 +191,11 @@ def following(total: int, there: list[Record]) -> Iterator[Tally]:
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=total, completed=len(there))
 
-        def update(tally: Tally) -> None:
+        def move(tally: Tally) -> None:
             progress.update(bar, completed=tally.count, description=tally.line())
 
-        tally = _begun(Tally(total, update), there)
-        update(tally)
+        tally = _begun(Tally(total, move, graded=graded), there)
+        move(tally)
         yield tally
 
 

@@ -15,9 +15,9 @@ from typer import Argument, Exit, Option
 from foretell.errors import ForetellError, RequestError
 
 if TYPE_CHECKING:
-    from foretell.cli.prompts import Asked
     from foretell.engine.completion import Completion, Failure
     from foretell.engine.engine import Engine
+    from foretell.engine.prompts import Asked
 
 DECODING, OUTPUT, MACHINE = "Decoding", "Output", "Machine"
 
@@ -45,6 +45,7 @@ def generate(
     top_k: Annotated[int | None, _decoding("Sample from so many tokens.")] = None,
     cfg_scale: Annotated[float | None, _decoding("Scale of classifier-free guidance.")] = None,
     stop_at_eos: Annotated[bool | None, _decoding("Compute nothing behind the text's end.")] = None,
+    stop: Annotated[str | None, _decoding("Another stopping rule, or a certified one's .json.")] = None,
     seed: Annotated[int, _decoding("Of everything random.")] = 0,
     batch_size: Annotated[int, Option(help="Prompts decoded together.", rich_help_panel=MACHINE)] = 8,
     device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=MACHINE)] = "cpu",
@@ -72,7 +73,7 @@ def generate(
 
 _OPTIONS = (
     *("layout", "max_new_tokens", "steps", "block_length", "remasking", "suffix", "answer_length", "answer_start"),
-    *("temperature", "top_p", "top_k", "cfg_scale", "stop_at_eos", "seed"),
+    *("temperature", "top_p", "top_k", "cfg_scale", "stop_at_eos", "stop", "seed"),
 )
 
 
@@ -105,10 +106,13 @@ def run(wish: Wish, model: str, prompt: str | None, file: str | None, machine: d
     from foretell.cli.console import note  # noqa: PLC0415
     from foretell.cli.model import open_engine  # noqa: PLC0415
     from foretell.cli.prompts import gather  # noqa: PLC0415
+    from foretell.engine.certificate import stop_of  # noqa: PLC0415
     from foretell.presets import parse  # noqa: PLC0415
 
     asked = gather(prompt, file)
     parse(wish.options["recipe"])  # a wrong name should not have to wait for the weights
+    if "stop" in wish.options:
+        wish.options["stop"] = stop_of(wish.options["stop"])
     engine = open_engine(model, **machine)
     note(engine.order(**wish.options).notes)
     failed = deliver(wish, engine, asked)

@@ -22,6 +22,7 @@ QUESTIONS = {
     "transfer": "which masks now?",
     "stop": "is it settled?",
     "schedule": "how does a threshold fall?",
+    "scale": "what is compared with it?",
 }
 
 

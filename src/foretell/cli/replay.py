@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -15,6 +15,7 @@ from foretell.policies.region.masked import Masked
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from foretell.engine.certificate import Certificate
     from foretell.engine.trace import Trace
     from foretell.protocols import Region, Stop
 
@@ -38,8 +39,9 @@ class Outcome:
 
 
 def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
-    lost = region is None and trace.request.recipe.region == Fixed() and not has_answer(trace)
-    fired = trace.replay(stop, Masked() if lost else region)
+    place = watched(trace, region)
+    lost = region is None and place != trace.request.recipe.region
+    fired = trace.replay(stop, place)
     at, last = len(trace) - 1 if fired is None else fired, len(trace) - 1
     here, there = places(trace, at, region), places(trace, last, region)
     return Outcome(
@@ -53,6 +55,18 @@ def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
         note=NO_REGION if lost else "",
         known=fired is not None or not trace.settled,
     )
+
+
+def watched(trace: Trace, region: Region | None) -> Region:
+    """Where a rule looks: as asked, else as recorded, else at every mask."""
+    recorded = trace.request.recipe.region
+    return region or (Masked() if recorded == Fixed() and not has_answer(trace) else recorded)
+
+
+def remarks(trace: Trace, certificate: Certificate, region: Region | None) -> tuple[str, ...]:
+    """What keeps a certificate from holding for a recording; its model is not known here."""
+    recipe = replace(trace.request.recipe, region=watched(trace, region))
+    return certificate.remarks(recipe, trace.request.layout)
 
 
 def report(console: Console, outcomes: list[Outcome]) -> None:

@@ -58,16 +58,20 @@ def show(
 @app.command()
 def replay(
     file: File,
-    stop: Annotated[str, Option(help='The rule to try: "prophet(tau=linear)".')] = "prophet",
+    stop: Annotated[str, Option(help='The rule to try: "prophet(tau=linear)", or rule.json.')] = "prophet",
     region: Annotated[str | None, Option(help='Where it looks: "after(length=2)"; default: as recorded.')] = None,
 ) -> None:
     """Say where another stopping rule would have fired, and whether the answer would have been the same."""
     from foretell.cli.console import note, out  # noqa: PLC0415
-    from foretell.cli.replay import replayed, report  # noqa: PLC0415
+    from foretell.cli.replay import remarks, replayed, report  # noqa: PLC0415
+    from foretell.engine.certificate import Certificate, stop_of  # noqa: PLC0415
     from foretell.engine.files import load_traces  # noqa: PLC0415
 
-    rule, place = _rule(stop), _place(region)
+    given, place = stop_of(stop), _place(region)
+    rule = given.rule if isinstance(given, Certificate) else given
     traces = load_traces(file)
+    if isinstance(given, Certificate):
+        note(remark for trace in traces for remark in remarks(trace, given, place))
     outcomes = [replayed(trace, rule, place) for trace in traces]
     note(outcome.note for outcome in outcomes if outcome.note)
     report(out(), outcomes)
@@ -87,14 +91,6 @@ def has_answer(trace: Trace) -> bool:
     if trace.request.recipe.region.sought:
         return bool(trace.place().any())
     return trace.request.layout.answer is not None
-
-
-def _rule(text: str) -> Stop:
-    from foretell.protocols import Stop  # noqa: PLC0415
-    from foretell.spec import read  # noqa: PLC0415
-
-    rule: Stop = read(Stop, text, "stop")
-    return rule
 
 
 def _place(text: str | None) -> Region | None:

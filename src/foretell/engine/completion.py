@@ -79,10 +79,14 @@ class Frame:
 
 def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, int]:
     """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
+    kept = tokens[: _end(tokens, layout, codec)]
+    return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
+
+
+def _end(tokens: Sequence[int], layout: Layout, codec: Codec) -> int:
     last_pin = max((offset for offset, _ in layout.pins), default=-1)
     ends = (i for i, token in enumerate(tokens) if token in codec.end_ids and i > last_pin)
-    kept = tokens[: next(ends, len(tokens))]
-    return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
+    return next(ends, len(tokens))
 
 
 def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec, words: Words) -> Completion:
@@ -110,7 +114,7 @@ def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec, words:
 
 
 def answer_of(tokens: Sequence[int], request: Request, codec: Codec, words: Words) -> str | None:
-    """The text of the answer region of a finished window, where one was laid out or is found."""
+    """The part of a finished window's text that stands in the answer region, where one was laid out or is found."""
     if request.recipe.region.sought:
         state = lay_out([request], NO_MASK, codec.end_ids, words=words)
         state.draft = torch.tensor([tokens])
@@ -119,7 +123,7 @@ def answer_of(tokens: Sequence[int], request: Request, codec: Codec, words: Word
     if request.layout.answer is None:
         return None
     start, length = request.layout.answer
-    return codec.decode(tokens[start : start + length])
+    return codec.decode(tokens[start : min(start + length, _end(tokens, request.layout, codec))])
 
 
 def frame_of(state: DecodeState, step: Step) -> Frame:

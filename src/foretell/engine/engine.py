@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from foretell.decode import decode
+from foretell.engine.certificate import Certificate, model_hash
 from foretell.engine.codec import Codec
-from foretell.engine.completion import Completion, Failure, Frame, completion_of, frame_of, text_of
+from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, frame_of, text_of
 from foretell.engine.folder import BUNDLED, folder_of, layouts_of
 from foretell.engine.options import Options, Order, order
 from foretell.engine.outcome import Row, Usage, outcome_of
@@ -48,9 +50,15 @@ class Engine:
         network = _network(model)
         weights = list(network.parameters()) if isinstance(network, torch.nn.Module) else []
         self.device = weights[0].device if weights else torch.device("cpu")
+        self.dtype = str(weights[0].dtype).removeprefix("torch.") if weights else None
         self.size = sum(weight.numel() for weight in weights)
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
         self.usage = Usage()  # columns of everything that went through `generate`, `complete` and `fulfil`
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The sha256 of the checkpoint's files; reads all of them, once."""
+        return model_hash(self.codec.folder)
 
     def use_threads(self, threads: int | None = None) -> None:
         """As many threads as asked for; by default one for a small model, and torch's own choice for a large one."""
@@ -227,14 +235,18 @@ class Engine:
 
     def order(self, **options: Any) -> Order:
         """What a call with these options would decode with."""
-        asked = order(Options.of(options), self.codec, self.layouts)
+        given = Options.of(options)
+        asked = order(given, self.codec, self.layouts)
         vocabulary = self.codec.tokenizer.get_vocab_size()
         for offset, token in asked.layout.pins:
             if token == self.model.mask_id:
                 raise RequestError(f"the mask token {self.model.mask_id} cannot be pinned")
             if not 0 <= token < vocabulary:
                 raise RequestError(f"token {token} pinned at {offset} is not one of the vocabulary's {vocabulary}")
-        return asked
+        if not isinstance(given.stop, Certificate):
+            return asked
+        remarks = given.stop.remarks(asked.recipe, asked.layout, self.fingerprint, self.dtype)
+        return replace(asked, notes=(*asked.notes, *remarks))
 
     def request(self, prompt: Prompt, asked: Order) -> Request:
         """One prompt as the loop wants it."""
@@ -253,6 +265,10 @@ class Engine:
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
         """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
         return text_of(tokens, layout, self.codec)
+
+    def answer(self, tokens: Sequence[int], request: Request) -> str | None:
+        """The part of that text which stands in the answer region, where one was laid out or is found."""
+        return answer_of(tokens, request, self.codec, self.words)
 
     def _streamed(self, prompt: Prompt, streamer: Streamer, trace: bool, options: dict[str, Any]) -> Completion:
         """Drafts go to `put_draft`, the prompt and the finished text to `put`."""

@@ -12,7 +12,15 @@ from foretell.engine.options import Options
 from foretell.errors import ModelError, unknown
 
 BUNDLED = Path(__file__).parents[1] / "models"
-NOT_THE_MODELS = {"recipe", "layout", "pins", "seed", "threshold", "entropy_bound"}  # options that a request chooses
+NOT_THE_MODELS = {
+    "recipe",
+    "layout",
+    "pins",
+    "seed",
+    "stop",
+    "threshold",
+    "entropy_bound",
+}  # options that a request chooses
 
 
 def folder_of(model: str | Path) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from foretell.engine.certificate import Certificate, stop_of
 from foretell.engine.codec import Codec
 from foretell.errors import LayoutError, RequestError, one_of, unknown, whole
 from foretell.layout import Layout, Request, lay_out
@@ -20,7 +21,7 @@ from foretell.policies.stop.never import Never
 from foretell.policies.transfer.entropy_bound import EntropyBound
 from foretell.policies.transfer.threshold import Threshold
 from foretell.presets import PRESETS
-from foretell.protocols import Score, Transfer
+from foretell.protocols import Score, Stop, Transfer
 from foretell.recipe import Recipe, spelled
 
 ALIASES = {
@@ -73,6 +74,7 @@ class Options:
     top_k: int | None = None
     cfg_scale: float | None = None
     stop_at_eos: bool | None = None
+    stop: Stop | Certificate | None = None  # in place of the recipe's
     seed: int = 0
 
     @classmethod
@@ -87,6 +89,8 @@ class Options:
             if ours in named:
                 raise RequestError(f"{name!r} is another name of {ours!r}, which is given already")
             named[ours] = value
+        if named.get("stop") is not None:
+            named["stop"] = stop_of(named["stop"])
         return cls(**named)
 
     def over(self, defaults: Options) -> Options:
@@ -109,7 +113,7 @@ class Order:
 
 def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
     """Settle the window, the pinned tokens, the region and the recipe of a call."""
-    preferred = Options(**_model_defaults(options, layouts))
+    preferred = Options(**model_defaults(options, layouts))
     if isinstance(options.recipe, Recipe):
         chosen = options.recipe
     else:
@@ -128,7 +132,8 @@ def _region_exists(layout: Layout, recipe: Recipe) -> bool:
     return bool(recipe.region(fresh).any())
 
 
-def _model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str, Any]:
+def model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The layout that is asked for, or the default one, as the model's folder describes it."""
     described = layouts.get("layouts", {})
     name = options.layout or layouts.get("default")
     if name is None:
@@ -149,6 +154,7 @@ def _apply(options: Options, recipe: Recipe) -> Recipe:
         "score": options.remasking and _remasking(options.remasking),
         "sample": _sample(options),
         "transfer": _transfer(options),
+        "stop": options.stop.rule if isinstance(options.stop, Certificate) else options.stop,
     }
     return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 

@@ -7,6 +7,7 @@ from foretell.lab.benchmark import Benchmark
 from foretell.lab.benchmarks import BENCHMARKS, find
 from foretell.lab.bundled import BUNDLED
 from foretell.lab.free import Free, announced
+from foretell.lab.prompts import Prompts
 
 # The bundled model's tasks keep their names; a public benchmark of the same name goes by another here.
 RENAMED = {"countdown_cd4": "countdown"}
@@ -17,6 +18,8 @@ CATALOGUE: tuple[str, ...] = (*BUNDLED, *PUBLIC, *FREE)
 
 def benchmark_named(name: str, allow_code_execution: bool = False) -> Benchmark:
     """The benchmark of that name; `allow_code_execution` lets it run programs that a model wrote."""
+    if name == Prompts.name:
+        return Prompts()
     if name in BUNDLED:
         return BUNDLED[name]
     if name in PUBLIC:

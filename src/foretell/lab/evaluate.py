@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from foretell.engine.certificate import Certificate, stop_of
 from foretell.engine.engine import Completion, Engine, load
 from foretell.engine.files import save_traces
 from foretell.errors import RequestError, within
 from foretell.lab.benchmark import Benchmark, Example
 from foretell.lab.catalogue import benchmark_named
-from foretell.lab.manifest import examples_hash, model_hash, settle, versions
+from foretell.lab.manifest import examples_hash, settle, versions
 from foretell.lab.results import Record, alone, appending, part, read_records
 from foretell.lab.ways import Way
 
@@ -43,6 +44,7 @@ class Evaluation:
     compile: bool = False
     quantize: str | None = None  # "int8"
     allow_code_execution: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)  # of `generate`, over the benchmark's own
 
     def __post_init__(self) -> None:
         within("batch_size", self.batch_size, 1)
@@ -69,7 +71,9 @@ class Bench:
     def prepare(cls, what: Evaluation) -> Bench:
         """Everything that can be wrong is found here."""
         benchmark = benchmark_named(what.task, what.allow_code_execution)
-        ways = tuple(Way.of(text, benchmark) for text in what.recipes)
+        ways = tuple(Way.of(text, benchmark, what.options) for text in what.recipes)
+        if "stop" in what.options and not any("stop" in way.options for way in ways):
+            raise RequestError(f"none of {', '.join(what.recipes)} stops early, so there is no rule to replace")
         examples = benchmark.examples(what.source, what.limit, what.seed)
         if not examples:
             raise RequestError(f"{what.task} has no examples")
@@ -91,17 +95,26 @@ class Bench:
     def notes(self) -> list[str]:
         """Remarks on how the recipes are going to be read."""
         orders = (way.order(self.engine, self.examples[0], 0) for way in self.ways)
-        return list(dict.fromkeys(note for order in orders for note in order.notes))
+        remarks = [note for order in orders for note in order.notes]
+        rule = stop_of(self.what.options["stop"]) if "stop" in self.what.options else None
+        if isinstance(rule, Certificate) and rule.task != self.what.task:
+            remarks.append(
+                f"this stopping rule was certified on {rule.task or 'a set of prompts'}, not {self.what.task}"
+            )
+        return list(dict.fromkeys(remarks))
 
     def manifest(self) -> dict[str, Any]:
         what, first = self.what, self.examples[0]
         recipes = {
-            way.name: {"recipe": str(way.order(self.engine, first, 0).recipe), "options": dict(way.options)}
+            way.name: {
+                "recipe": str(way.order(self.engine, first, 0).recipe),  # with the stopping rule in it
+                "options": {name: value for name, value in way.options.items() if name != "stop"},
+            }
             for way in self.ways
         }
         return {
             "model": what.model,
-            "model_sha256": model_hash(self.engine.codec.folder),
+            "model_sha256": self.engine.fingerprint,
             "task": what.task,
             "recipes": recipes,
             "order": list(recipes),

@@ -17,18 +17,6 @@ from foretell.lab.benchmark import Example
 FILE = "manifest.json"
 PACKAGES = ("foretell", "numpy", "tokenizers", "torch")
 FREE = ("workers", "model")  # may differ between two runs of one folder: neither changes a result
-MODEL_FILES = ("config.json", "tokenizer*.json", "*.safetensors")
-
-
-def model_hash(folder: Path) -> str:
-    """sha256 over config, tokenizer and weights, in the order of their names."""
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
-        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-        with path.open("rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 def examples_hash(examples: Sequence[Example]) -> str:

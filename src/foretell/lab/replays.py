@@ -9,13 +9,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from foretell.engine.completion import Completion, answer_of
+from foretell.engine.completion import Completion
 from foretell.engine.engine import Engine
 from foretell.engine.files import load_traces
 from foretell.engine.trace import Trace
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Benchmark, Example
-from foretell.lab.evaluate import Bench, Evaluation, run
+from foretell.lab.evaluate import Bench, Evaluation, Watch, run
 from foretell.lab.free import ANNOUNCEMENT
 from foretell.lab.results import Record
 from foretell.protocols import Region, Stop
@@ -77,12 +77,17 @@ class Case:
             finish="settled",
         )
 
-    def _completion(self, tokens: Sequence[int], region: Region | None) -> Completion:
+    def _completion(self, tokens: Sequence[int], region: Region | None = None) -> Completion:
         request, steps = self.trace.request, len(self.trace)
         text, size = self.engine.text(tokens, request.layout)
         asked = replace(request, recipe=replace(request.recipe, region=region or request.recipe.region))
-        answer = answer_of(tokens, asked, self.engine.codec, self.engine.words)
+        answer = self.engine.answer(tokens, asked)
         return Completion(text, answer, tuple(tokens), size, 0, steps, request.budget, steps, "settled", 0.0)
+
+    def emitted(self, step: int) -> tuple[str | None, bool]:
+        """The answer in what a commit at `step` emits, and whether it is right."""
+        answer = self.benchmark.extract(self._completion(self.trace.committed(step).tolist()))
+        return answer, bool(self.benchmark.grade(self.example, answer))
 
     @cached_property
     def first_match(self) -> int | None:
@@ -124,6 +129,11 @@ def study(what: Evaluation, count: int | None = None) -> Study:
     """Decode what is not there yet, with traces, and gather the first recipe's cases, all or the first `count`."""
     bench = Bench.prepare(replace(what, trace=True))
     return gather(bench, run(bench), count)
+
+
+def studied(bench: Bench, watch: Watch | None = None) -> Study:
+    """The same of a bench that is made ready, for traces."""
+    return gather(bench, run(bench, watch))
 
 
 def gather(bench: Bench, records: Sequence[Record], count: int | None = None) -> Study:

@@ -20,13 +20,13 @@ class Interval(NamedTuple):
 
 def wilson(right: int, count: int) -> Interval:
     """Wilson's 95% interval of a share."""
-    found = _stats().binomtest(right, count).proportion_ci(LEVEL, method="wilson")
+    found = scipy_stats().binomtest(right, count).proportion_ci(LEVEL, method="wilson")
     return Interval(float(found.low), float(found.high))
 
 
 def mcnemar(lost: int, won: int) -> float:
     """McNemar's exact two-sided p: whether as many pairs go from right to wrong as from wrong to right."""
-    return float(_stats().binomtest(lost, lost + won).pvalue) if lost + won else 1.0
+    return float(scipy_stats().binomtest(lost, lost + won).pvalue) if lost + won else 1.0
 
 
 def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval:
@@ -34,7 +34,7 @@ def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval:
     values = np.asarray(differences, dtype=float)
     if len(values) < 2 or (values == values[0]).all():  # nothing varies, so no resample does
         return Interval(float(values[0]), float(values[0]))
-    found = _stats().bootstrap(
+    found = scipy_stats().bootstrap(
         (values,),
         np.mean,
         confidence_level=LEVEL,
@@ -51,9 +51,10 @@ def qps(speedup: float, score: float, base: float) -> float | None:
     return speedup * (score / base) ** 4 if base else None
 
 
-def _stats() -> Any:
+def scipy_stats() -> Any:
+    """scipy.stats; an error that says what to install where it is missing."""
     try:
-        from scipy import stats  # noqa: PLC0415  only reports need it
+        from scipy import stats  # noqa: PLC0415  only reports and calibration need it
     except ImportError:
-        raise RequestError('reports need scipy; install it with: pip install "foretell[lab]"') from None
+        raise RequestError('reports and calibration need scipy; install it with: pip install "foretell[lab]"') from None
     return stats

@@ -11,6 +11,7 @@ from typing import Any
 from foretell.engine.engine import Engine
 from foretell.engine.options import Order
 from foretell.lab.benchmark import Benchmark, Example
+from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.presets import PRESETS
 from foretell.recipe import Recipe, spelled
@@ -28,20 +29,23 @@ class Way:
     options: Mapping[str, Any]  # for `generate`
 
     @classmethod
-    def of(cls, text: str, benchmark: Benchmark) -> Way:
+    def of(cls, text: str, benchmark: Benchmark, asked: Mapping[str, Any] | None = None) -> Way:
         """Read `text`: a recipe, in which `max_new_tokens=48` and the like may stand as well.
 
         The preset `prophet` takes the benchmark's thresholds, every preset its block length and budget; what the
-        text says goes over that. Another window without a number of steps gets one step a position.
+        text says goes over that. Another window without a number of steps gets one step a position. What is `asked`
+        goes over the benchmark's own options; a stopping rule there replaces the recipe's, if it has one.
         """
         changes = {name: _number(value) for name, value in _LAYOUT_WORD.findall(text)}
-        options = dict(benchmark.options)
+        options = {**benchmark.options, **(asked or {})}
         settings = {name: options.pop(name) for name in ("steps", "block_length") if name in options}
         if "max_new_tokens" in changes:
             settings.pop("steps", None)
         presets = {name: replace(preset.recipe, **settings) for name, preset in PRESETS.items()}
         presets["prophet"] = replace(presets["prophet"], stop=Prophet(tau=benchmark.thresholds))
         recipe = spelled(_LAYOUT_WORD.sub("", text), presets)
+        if recipe.stop == Never():
+            options.pop("stop", None)
         return cls(text, recipe, options | changes)
 
     def order(self, engine: Engine, example: Example, seed: int) -> Order:

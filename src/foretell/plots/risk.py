@@ -1,55 +1,94 @@
-"""Risk against speed: the share of answers that stopping changes, with its interval, for every way to stop."""
+"""Risk against speedup along families of stopping rules, with the certified points, and how often certificates hold."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-COLOURS = ("#8a8a8a", "#3b78b5", "#f2a33c", "#2e9e4f", "#b5453b", "#7d5ba6")
-MARKERS = ("o", "^", "s", "D")
+COLOURS = ("#8a8a8a", "#2e9e4f", "#17a2b8", "#3b78b5", "#7b5ea7", "#f2a33c", "#c0392b", "#5d4037", "#c9a227")
+TOP = 1.6  # the picture ends at so many times the largest risk asked for
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
-    """One way to stop: a point whose colour says `what` and whose marker says `how`; shares with their interval."""
+class Line:
+    """One family: risk and speedup of its members, and of what was chosen for each eps, averaged over splits."""
 
-    what: str
-    how: str
-    speedup: float
-    risk: float
-    low: float
-    high: float
+    speedups: Sequence[float]
+    risks: Sequence[float]  # as shares
+    certified: Sequence[tuple[float, float]]  # (speedup, risk) for each eps
+    published: tuple[float, float] | None  # the same of the published thresholds
+    above: Sequence[float]  # for each eps, the share of splits whose certified rule risks more
+    above_naive: Sequence[float]  # the same of the rule that meets eps on the calibration half
 
 
-def risks(groups: Mapping[str, Sequence[Stopped]]) -> Figure:
-    """A panel for each task, three in a row."""
-    columns = min(3, len(groups))
-    rows = -(-len(groups) // columns)
-    figure: Figure = plt.figure(figsize=(3.4 * columns, 2.9 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flatten()
-    every = [point for points in groups.values() for point in points]
-    colours = dict(zip(dict.fromkeys(point.what for point in every), COLOURS, strict=False))
-    markers = dict(zip(dict.fromkeys(point.how for point in every), MARKERS, strict=False))
-    shown: dict[str, Any] = {}
-    for axes, (task, points) in zip(panels, groups.items(), strict=False):
-        for point in points:
-            reach = [[100 * (point.risk - point.low)], [100 * (point.high - point.risk)]]
-            size = max(4, 11 - 3 * list(colours).index(point.what))  # what comes out alike is seen one inside the other
-            look = {"color": colours[point.what], "marker": markers[point.how], "markersize": size, "elinewidth": 0.9}
-            drawn = axes.errorbar(point.speedup, 100 * point.risk, reach, linestyle="", alpha=0.85, **look)
-            shown.setdefault(f"{point.what}, {point.how}", drawn)
-        axes.set_title(task, fontsize=10)
-        axes.set_xlabel("times fewer steps than full", fontsize=8)
-        axes.set_ylabel("answers that differ, %", fontsize=8)
-        axes.set_ylim(bottom=-0.05 * axes.get_ylim()[1])  # room for a risk of 0
-        axes.tick_params(labelsize=7)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels[len(groups) :]:
-        axes.set_visible(False)
-    figure.legend(list(shown.values()), list(shown), loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+@dataclass(frozen=True, slots=True)
+class Panel:
+    title: str
+    lines: Mapping[str, Line]
+
+
+def risk(panels: Sequence[Panel], asked: Sequence[float], delta: float) -> Figure:
+    """A column a task: risk against speedup above, the share of splits above eps below."""
+    figure: Figure = plt.figure(figsize=(3.0 * len(panels), 6.0), layout="constrained")
+    grid = figure.subplots(2, len(panels), sharey="row", squeeze=False)
+    for column, panel in enumerate(panels):
+        trade(grid[0, column], panel, asked)
+        coverage(grid[1, column], panel, asked, delta)
+        grid[0, column].set_title(panel.title, fontsize=9)
+    grid[0, 0].set_ylabel("risk, %", fontsize=8)
+    grid[1, 0].set_ylabel("splits above eps, %", fontsize=8)
+    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours(panels).items()]
+    handles += [
+        Line2D([], [], color="#333333", marker="o", linestyle="", label="certified"),
+        Line2D([], [], color="#333333", marker="x", linestyle="", label="published thresholds"),
+        Line2D([], [], color="#333333", marker="o", fillstyle="none", linestyle="", label="naive (below)"),
+        Line2D([], [], color="#333333", linestyle="--", linewidth=0.9, label="delta"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize=7.5, frameon=False)
     return figure
+
+
+def colours(panels: Sequence[Panel]) -> dict[str, str]:
+    names = dict.fromkeys(name for panel in panels for name in panel.lines)
+    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+
+
+def trade(axes: Axes, panel: Panel, asked: Sequence[float]) -> None:
+    """What a family costs and saves; dotted lines at each eps."""
+    top = TOP * max(asked)
+    reached = [1.0]
+    for (name, line), colour in zip(panel.lines.items(), colours([panel]).values(), strict=True):
+        axes.plot(line.speedups, [100 * share for share in line.risks], color=colour, linewidth=1.1, label=name)
+        xs, ys = zip(*line.certified, strict=True)
+        axes.plot(xs, [100 * share for share in ys], "o", color=colour, markersize=4)
+        if line.published is not None and line.published[1] <= top:
+            axes.plot(line.published[0], 100 * line.published[1], "x", color=colour, markersize=6)
+        reached += [speed for speed, share in zip(line.speedups, line.risks, strict=True) if share <= top]
+    for eps in asked:
+        axes.axhline(100 * eps, color="#999999", linewidth=0.7, linestyle=":")
+    axes.set(xlim=(0.97, 1.04 * max(reached)), ylim=(-1.5 * top, 100 * top), xlabel="speedup in steps")
+    _calm(axes)
+
+
+def coverage(axes: Axes, panel: Panel, asked: Sequence[float], delta: float) -> None:
+    """For each eps, every family's share of splits above it: certified filled, naive hollow."""
+    count = len(panel.lines)
+    for index, (line, colour) in enumerate(zip(panel.lines.values(), colours([panel]).values(), strict=True)):
+        xs = [place + 0.7 * ((index + 0.5) / count - 0.5) for place in range(len(asked))]
+        axes.plot(xs, [100 * share for share in line.above], "o", color=colour, markersize=4)
+        axes.plot(xs, [100 * share for share in line.above_naive], "o", color=colour, markersize=4, fillstyle="none")
+    axes.axhline(100 * delta, color="#333333", linewidth=0.9, linestyle="--")
+    axes.set_xticks(range(len(asked)), [f"{100 * eps:g}%" for eps in asked])
+    axes.set(ylim=(-3, 103), xlabel="eps")
+    _calm(axes)
+
+
+def _calm(axes: Axes) -> None:
+    axes.xaxis.label.set_fontsize(8)
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)

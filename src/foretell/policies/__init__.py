@@ -6,7 +6,7 @@ from foretell.policies.cache import CACHES
 from foretell.policies.region import REGIONS
 from foretell.policies.sample import SAMPLES
 from foretell.policies.score import SCORES
-from foretell.policies.stop import SCHEDULES, STOPS
+from foretell.policies.stop import SCALES, SCHEDULES, STOPS
 from foretell.policies.transfer import TRANSFERS
 from foretell.policies.verify import VERIFIERS
 from foretell.policies.window import WINDOWS
@@ -21,4 +21,5 @@ POLICIES: dict[str, dict[str, type]] = {
     "verify": VERIFIERS,
     "window": WINDOWS,
     "schedule": SCHEDULES,
+    "scale": SCALES,
 }

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import one_of, within
+from foretell.policies.stop.scales import Gap, Scale
 from foretell.policies.stop.schedules import Schedule, Staged
 from foretell.protocols import Beliefs, Verdict
 from foretell.state import DecodeState
@@ -24,6 +25,7 @@ class Prophet:
     `clock`: p by steps (the paper) or by tokens filled, for transfers that fill many at once. Unsaid it is by steps,
     and a recipe with such a transfer wants it said.
     `one_based`: the released code's p, (step + 1) / T, in place of the paper's step / T.
+    `scale`: what stands for the gap, with thresholds of its own: `log_odds`, or `ranks` among known gaps.
     """
 
     tau: Schedule = Staged()
@@ -32,6 +34,7 @@ class Prophet:
     over: Literal["all", "masked"] = "all"
     clock: Literal["steps", "tokens"] | None = None
     one_based: bool = False
+    scale: Scale = Gap()
 
     def __post_init__(self) -> None:
         one_of("prophet's reduce", self.reduce, ("mean", "min", "quantile"))
@@ -45,11 +48,11 @@ class Prophet:
 
     def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
         read = self.reads(state)
-        value = self._reduced(beliefs.gap, read)
+        value = self._reduced(self.scale(beliefs), read)
         value = torch.where(read.any(dim=1), value, torch.inf)
         value = torch.where(state.answer.any(dim=1), value, -torch.inf)
         bar = self.tau(self._progress(state))
-        return Verdict((value >= bar) & (bar < torch.inf), value, bar)
+        return Verdict((value >= bar) & (bar < torch.inf), value, bar, self.scale.measure)
 
     def _progress(self, state: DecodeState) -> Tensor:
         if self.clock == "tokens":

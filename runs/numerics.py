@@ -1,0 +1,160 @@
+"""A rule calibrated in float32 on the same model in bfloat16 or int8: with and without calibrating again.
+
+    python runs/numerics.py                  # 800 held-out problems of two tasks in three formats
+
+Every format decodes the same problems in full, with traces; what a rule loses in a format is another answer than that
+format's own full decoding gives. int8 are the weights of every matrix rounded to 255 levels a row. Rules look at the
+gap, at log-odds, or at the gap's rank, whose quantiles are fitted anew in each format, without any labels. Can be
+interrupted and started again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from foretell.engine.certificate import model_hash
+from foretell.engine.folder import folder_of
+from foretell.lab.coverage import Kept, Splits, halves
+from foretell.lab.families import FAMILIES, Family, ranked
+from foretell.policies.stop.scales import Ranks
+from page import command, percent, problems, prose, publish, subject, table
+from rules import Pool, parser
+from shared import SEED, go, options_of
+
+RISK, CONFIDENCE, SPLITS = 0.02, 0.95, 200
+LIMIT, TAUGHT = 800, 200  # with what ranks are fitted on, the problems that the main table decodes
+FORMATS = ("float32", "bfloat16", "int8")
+RULES = ("prophet-min", "log-odds", "ranks")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One family in one format."""
+
+    task: str
+    family: str
+    format: str
+    agrees: float  # share of the problems on which full decoding gives float32's answer
+    without: Kept  # with the rule that float32's calibration half certifies
+    again: Kept  # with the rule that the format's own does
+
+
+def rounded(folder: Path, out: Path) -> Path:
+    """A checkpoint whose matrices have weights that int8 can hold, with a scale a row."""
+    if not out.exists():
+        part = out.with_name(f".{out.name}.part")  # a folder is whole or not there
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(folder, part)
+        for file in part.glob("*.safetensors"):
+            save_file({name: _int8(weight) for name, weight in load_file(file).items()}, file, {"format": "pt"})
+        part.rename(out)
+    return out
+
+
+def _int8(weight: torch.Tensor) -> torch.Tensor:
+    if weight.dim() != 2:
+        return weight
+    step = weight.float().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+    return ((weight / step).round() * step).to(weight.dtype)
+
+
+def in_format(name: str, options: argparse.Namespace) -> argparse.Namespace:
+    """The same command line for the model in another format."""
+    if name == "float32":
+        return options
+    changed: dict[str, Any] = {
+        "dtype": name,
+        "decodings": options.decodings.with_name(f"{options.decodings.name}-bf16"),
+    }
+    if name == "int8":
+        folder = folder_of(options.model)
+        model = rounded(folder, options.work / f"{folder.name}-{model_hash(folder)[:8]}-int8")
+        changed = {"model": str(model), "decodings": options.work / f"{model.name}-{model_hash(model)[:8]}"}
+    return argparse.Namespace(**vars(options) | changed)
+
+
+def families(pool: Pool) -> dict[str, Family]:
+    """Ranks are those of the answer's gaps in the first problems of this format."""
+    gaps = torch.cat([case.trace.gap[case.trace.answer()] for case in pool.lessons])
+    return {name: ranked(Ranks.of(gaps)) if name == "ranks" else FAMILIES[name] for name in RULES}
+
+
+def measured(task: str, options: argparse.Namespace) -> list[Row]:
+    pools = {name: Pool(task, in_format(name, options)) for name in FORMATS}
+    answers = {name: [record.answer for record in pool.records] for name, pool in pools.items()}
+    sides = halves(len(answers["float32"]), SPLITS, SEED)
+    splits = {
+        (name, family): Splits.of(pool.replayed(one), "consistency", sides)
+        for name, pool in pools.items()
+        for family, one in families(pool).items()
+    }
+    rows = []
+    for family in RULES:
+        usual = splits["float32", family].walk(RISK, CONFIDENCE)
+        for name in FORMATS:
+            mine = splits[name, family]
+            same = sum(map(str.__eq__, map(str, answers[name]), map(str, answers["float32"]))) / len(answers[name])
+            again = mine.kept(mine.walk(RISK, CONFIDENCE), RISK)
+            rows.append(Row(task, family, name, same, mine.kept(usual, RISK), again))
+    return rows
+
+
+def cells(row: Row) -> list[str]:
+    both = (f"{one.speedup:.2f}x, {percent(one.risk)}%, {percent(one.above_all)}%" for one in (row.without, row.again))
+    return [row.task, row.family, row.format, percent(row.agrees), *both]
+
+
+def verdict(rows: list[Row]) -> list[str]:
+    other = [row for row in rows if row.format != "float32"]
+    delta = 1 - CONFIDENCE
+    again = [row for row in other if row.again.above_all <= delta]
+    without = [row for row in other if row.without.above_all <= delta]
+    worst = max(other, key=lambda row: row.without.above_all)
+    most = percent(max(row.again.above_all for row in other))
+    lines = [
+        f"Calibrated again, the risk is kept in {len(again)} of {len(other)} cases (a task, a rule, a format): at most",
+        f"{most}% of the splits have a rule above eps. Without, it is kept in {len(without)} of {len(other)}; the",
+        f"worst is {worst.family} on {worst.task} in {worst.format}: {percent(worst.without.above_all)}% of the splits",
+        "above eps. Nothing promises that: a certificate names its dtype and weights, and says so where they differ.",
+    ]
+    return ["## What this says", prose(*lines)]
+
+
+def markdown(rows: list[Row], options: argparse.Namespace) -> list[str]:
+    headings = ("task", "rule", "format", "agrees, %", "float32's rule", "calibrated again")
+    return [
+        f"# Numerics, {subject(options)}",
+        "",
+        prose(
+            f"{problems(options)} (seed {SEED}), decoded in full in each format. {SPLITS} random splits: a rule is",
+            f"certified for a risk of {100 * RISK:g}% at confidence {CONFIDENCE:g} on one half, in float32 or in the",
+            "format itself, and looked at in the format on the other half: speedup in steps, risk (another answer",
+            "than the format's own full decoding), and the share of the splits whose rule has a risk above eps over",
+            "all problems. Agrees: full decodings that give float32's answer. int8: matrices rounded to 255 levels",
+            f"a row. Ranks are fitted on {options.taught} other problems in each format.",
+            command("numerics", options),
+        ),
+        *table(headings, [cells(row) for row in rows], words=3),
+        *verdict(rows),
+    ]
+
+
+def main() -> None:
+    asked = parser(__doc__)
+    asked.set_defaults(limit=LIMIT, taught=TAUGHT, standard=LIMIT, bundled=("choice", "sudoku"))
+    options = options_of(asked)
+    rows = [row for task in options.tasks for row in measured(task, options)]
+    numbers: Mapping[str, Any] = {"limit": options.limit, "taught": options.taught, "risk": RISK, "splits": SPLITS}
+    publish("numerics", markdown(rows, options), {**numbers, "rows": [asdict(row) for row in rows]}, options)
+
+
+if __name__ == "__main__":
+    go(main)

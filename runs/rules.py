@@ -1,0 +1,140 @@
+"""What every rule of a family makes of every problem, kept on disk; and the judges that are trained for it."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from foretell.engine.files import replacing
+from foretell.lab.families import Family, judged
+from foretell.lab.judge import Lesson, importance, labels, seen, taught
+from foretell.lab.outcomes import Outcomes, outcomes
+from foretell.lab.replays import Case
+from foretell.lab.results import Record
+from foretell.policies.stop.judge import Judge
+from foretell.spec import spell
+from shared import ROOT, SEED, parser_of, studied
+
+TAUGHT = 500  # problems a task that judges are trained on, and nothing else
+COUNT = 2000  # problems a task behind those, to calibrate and to look
+CODE = ("policies/stop/*.py", "policies/region/*.py", "lab/outcomes.py", "lab/judge.py", "lab/replays.py")
+FULL = "full"
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """The study's command line with what these scripts add to it."""
+    made = parser_of(doc, limit=COUNT)
+    made.add_argument("--taught", type=int, default=TAUGHT, help=f"problems that teach a judge (default: {TAUGHT})")
+    made.add_argument("--tables", type=Path, help="where replays are kept; default: beside the decodings")
+    return made
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The problems of a task, decoded under one recipe: the first ones teach, the others are calibrated on.
+
+    Traces are read only when something has to be replayed that was not before.
+    """
+
+    task: str
+    options: argparse.Namespace
+    recipe: str = FULL
+
+    @cached_property
+    def every(self) -> tuple[Case, ...]:
+        return studied(self.task, self.options, self.recipe, self.options.taught + self.options.limit).cases
+
+    @property
+    def lessons(self) -> Sequence[Case]:
+        return self.every[: self.options.taught]
+
+    @property
+    def cases(self) -> Sequence[Case]:
+        return self.every[self.options.taught :]
+
+    @property
+    def records(self) -> list[Record]:
+        return [case.record for case in self.cases]
+
+    def judge(self, name: str, lesson: Lesson) -> Family:
+        """A judge that was taught on the first problems, as a family of rules under this name."""
+        file = self._folder / f"judge-{_digest(str(lesson), str(self._span[:3]), _code())}.json"
+        if not file.exists():
+            started = time.perf_counter()
+            taught(self.lessons, lesson, {"task": self.task}).save(file)
+            print(f"{self.task}: {name} taught in {time.perf_counter() - started:.1f} s", flush=True)
+        family = judged(file)
+        return Family(name, family.about, family.knob, family.settings, family.rule, seen=family.seen)
+
+    def importance(self, name: str, lesson: Lesson) -> dict[str, float]:
+        """What the judge would miss, on problems that it was not taught on."""
+        rule = self.judge(name, lesson).rules[0]
+        assert isinstance(rule, Judge)
+        file = self._folder / f"importance-{_digest(rule.sha256, str(self._span), _code())}.json"
+        if not file.exists():
+            cases = self.cases[: self.options.taught]
+            found = importance(rule.head, seen(cases, rule.head.names), labels(cases))
+            with replacing(file) as out:
+                out.write(json.dumps(found).encode())
+        known: dict[str, float] = json.loads(file.read_text(encoding="utf8"))
+        return known
+
+    def replayed(self, family: Family, against: Pool | None = None) -> Outcomes:
+        """A family on the other problems; compared with another recipe's answers, if it is given."""
+        rules = [spell(rule) for rule in family.rules]
+        whole = [*rules, str(family.region), str(self._span), _code()]
+        other = "" if against is None else against.recipe
+        file = self._folder / f"{family.name}-{_digest(*whole, other)}.npz"
+        if file.exists():
+            with np.load(file) as kept:
+                return Outcomes(**kept)
+        started = time.perf_counter()
+        found = outcomes(self.cases, family.rules, family.region, None if against is None else against.records)
+        with replacing(file) as out:
+            np.savez_compressed(out, steps=found.steps, full=found.full, changed=found.changed, lost=found.lost)
+        took = time.perf_counter() - started
+        print(f"{self.task}, {family.name}: {len(rules)} rules on {len(found.full)} traces in {took:.1f} s", flush=True)
+        return found
+
+    def ideal(self) -> tuple[float, float]:
+        """The speedups of who knows the final answer: stops where a commit first emits it, or where it stays."""
+        file = self._folder / f"ideal-{_digest(str(self._span), _code())}.json"
+        if not file.exists():
+            right = torch.split(labels(self.cases), [len(case.trace) for case in self.cases])
+            first = sum(int(one.int().argmax()) + 1 for one in right)
+            stays = sum(len(one) - int(one.flip(0).int().cumprod(0).sum()) + 1 for one in right)
+            with replacing(file) as out:
+                out.write(json.dumps([sum(map(len, right)) / steps for steps in (first, stays)]).encode())
+        first_match, to_stay = json.loads(file.read_text(encoding="utf8"))
+        return first_match, to_stay
+
+    @property
+    def _span(self) -> tuple[str, int, int, int]:
+        return self.options.decodings.name, SEED, self.options.taught, self.options.limit
+
+    @property
+    def _folder(self) -> Path:
+        parent: Path = self.options.tables or self.options.decodings / "tables"
+        folder = parent / self.task / self.recipe.replace(" ", "_")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def _code() -> str:
+    """What replays depend on beside the traces: a change of it makes them anew."""
+    source = ROOT / "src" / "foretell"
+    files = sorted(file for pattern in CODE for file in source.glob(pattern))
+    return _digest(*(file.read_text(encoding="utf8") for file in files))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]

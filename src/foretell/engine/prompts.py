@@ -1,0 +1,89 @@
+"""Prompts in files: JSON lines or plain text, with an error that names the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretell.errors import RequestError, unknown
+
+if TYPE_CHECKING:
+    from foretell.engine.engine import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One prompt, what to call it, and where it was read."""
+
+    id: str | int
+    prompt: Prompt
+    where: str = ""  # "prompts.jsonl, line 3"
+    answer: object = None  # the right one as the file has it, for those who grade
+
+
+def read_prompts(file: str | Path) -> list[Asked]:
+    """The prompts of a file: JSON lines, or a .txt whose every line is one."""
+    try:
+        text = Path(file).read_text(encoding="utf8")
+    except OSError as error:
+        raise RequestError(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    return spoken(text, str(file), plain=Path(file).suffix == ".txt")
+
+
+def spoken(text: str, title: str, plain: bool) -> list[Asked]:
+    """The prompts of a text that came from `title`; `plain` if each line is a prompt as it stands."""
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise RequestError(f"{title} has no prompts in it")
+    return [_asked(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
+
+
+def _asked(line: str, number: int, where: str, plain: bool) -> Asked:
+    if plain:
+        return Asked(number, line, where)
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RequestError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from error
+    if isinstance(value, str):
+        return Asked(number, value, where)
+    if not isinstance(value, dict):
+        raise RequestError(f"{where}: must be a string or an object, got {line.strip()[:40]}")
+    return Asked(_id(value, number, where), _prompt(value, where), where, value.get("answer"))
+
+
+def _id(value: Mapping[str, Any], number: int, where: str) -> str | int:
+    name = value.get("id", number)
+    if not isinstance(name, str | int) or isinstance(name, bool):
+        raise RequestError(f'{where}: "id" must be a string or a whole number, got {json.dumps(name)[:40]}')
+    return name
+
+
+def _prompt(value: Mapping[str, Any], where: str) -> Prompt:
+    given = [key for key in ("prompt", "messages") if key in value]
+    if len(given) == 2:
+        raise RequestError(f'{where}: has both "prompt" and "messages"; give one of them')
+    if not given:
+        stray = next((key for key in value if key != "id"), "")
+        raise RequestError(f"{where}: {unknown('key', stray, ('prompt', 'messages', 'id'))}")
+    said = value[given[0]]
+    if given == ["messages"]:
+        return _messages(said, where)
+    if not isinstance(said, str):
+        raise RequestError(f'{where}: "prompt" must be a string, got {json.dumps(said)[:40]}')
+    return said
+
+
+def _messages(said: Any, where: str) -> Prompt:
+    if not isinstance(said, list) or not said:
+        raise RequestError(f'{where}: "messages" must be a list of messages')
+    for message in said:
+        keys = ("role", "content")
+        if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in keys):
+            raise RequestError(f'{where}: a message needs "role" and "content", got {json.dumps(message)[:60]}')
+    return said

@@ -1,0 +1,131 @@
+"""Nested families of stopping rules, each indexed by one number, from the safest member to the boldest.
+
+Nested: wherever a member stops, every bolder one has stopped by then. So risk and speed rise together along a family
+but for answers that turn right again, and a walk from the safe end gets as far as it should; that the walk's outcome
+is certified needs no nesting (see `risk`). Grids are fixed here, before anyone looks at data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from pathlib import Path
+
+from foretell.errors import RecipeError, RequestError, unknown
+from foretell.policies.region.masked import Masked
+from foretell.policies.stop.combined import All
+from foretell.policies.stop.judge import Judge
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.scales import LogOdds, Ranks
+from foretell.policies.stop.schedules import Exponential, Linear, Staged
+from foretell.policies.stop.stable import Stable
+from foretell.policies.stop.sure import Sure
+from foretell.protocols import Region, Stop
+
+# Of the published thresholds: 16 times as much is next to never, an eighth next to nothing; eight to an octave.
+FACTORS = tuple(round(2 ** (4 - step / 8), 4) for step in range(57))
+STEPS = (256, 192, 128, 96, 64, 48, 40, 32, 28, 24, 20, 18, 16, 14, *range(12, 0, -1))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`rule(setting)` for the settings in order, the safest first."""
+
+    name: str
+    about: str
+    knob: str  # what the number is
+    settings: tuple[float, ...]
+    rule: Callable[[float], Stop]
+    region: Region | None = None  # where the published rule looks; None: where the recipe does
+    published: float | None = None  # the setting at which it has the published thresholds
+    seen: frozenset[str] = frozenset()  # marks of the examples that its rules were fitted to (see `full.mark`)
+
+    def __post_init__(self) -> None:
+        if not self.settings:
+            raise RecipeError(f"the family {self.name!r} has no members")
+        if self.published is not None and self.published not in self.settings:
+            raise RecipeError(f"the family {self.name!r} has no member at {self.published!r}, its published setting")
+
+    @property
+    def rules(self) -> tuple[Stop, ...]:
+        return tuple(self.rule(setting) for setting in self.settings)
+
+
+def _bars(published: float) -> tuple[float, ...]:
+    """Bars that grow from a thousandth of the published one to a hundred times as much, eight to a factor of ten."""
+    return tuple(float(f"{published * 10 ** (step / 8):.3g}") for step in range(-24, 17))
+
+
+def _staged(factor: float) -> Staged:
+    usual = Staged()
+    return replace(
+        usual, high=_scaled(usual.high, factor), mid=_scaled(usual.mid, factor), low=_scaled(usual.low, factor)
+    )
+
+
+def _linear(factor: float) -> Linear:
+    usual = Linear()
+    return Linear(_scaled(usual.start, factor), _scaled(usual.end, factor))
+
+
+def _sched(factor: float) -> Stop:
+    usual = Exponential()
+    tau = replace(usual, start=_scaled(usual.start, factor), end=_scaled(usual.end, factor))
+    return All((Prophet(tau=tau), Stable(entropy=inf)))
+
+
+def _scaled(value: float, factor: float) -> float:
+    return round(value * factor, 4)  # a rule's text should be short
+
+
+FAMILIES: dict[str, Family] = {
+    one.name: one
+    for one in (
+        Family("prophet", "the mean gap against staged thresholds", "factor", FACTORS,
+               lambda factor: Prophet(_staged(factor)), published=1.0),
+        Family("prophet-min", "the smallest gap against staged thresholds", "factor", FACTORS,
+               lambda factor: Prophet(_staged(factor), reduce="min"), published=1.0),
+        Family("linear", "the mean gap against a falling line", "factor", FACTORS,
+               lambda factor: Prophet(_linear(factor)), published=1.0),
+        Family("linear-min", "the smallest gap against a falling line", "factor", FACTORS,
+               lambda factor: Prophet(_linear(factor), reduce="min"), published=1.0),
+        Family("log-odds", "the smallest log-odds against staged thresholds", "factor", FACTORS,
+               lambda factor: Prophet(_staged(factor), reduce="min", scale=LogOdds())),
+        Family("sched", "SchED: the mean gap over every mask, and no draft changed", "factor", FACTORS,
+               _sched, region=Masked(), published=1.0),
+        Family("stable", "the answer unchanged for a step, its mean entropy below a bar", "entropy", _bars(0.005),
+               lambda bar: Stable(1, bar), published=0.005),
+        Family("entropy", "the answer's mean entropy below a bar", "entropy", _bars(0.1), Sure, published=0.1),
+        Family("persistence", "the answer unchanged for so many steps", "steps", STEPS,
+               lambda steps: Stable(int(steps), inf)),
+    )
+}  # fmt: skip
+
+
+def ranked(scale: Ranks) -> Family:
+    """The smallest gap, as a rank among known ones, against a bar."""
+    bars = tuple(round(1 - 10 ** (step / 8 - 5), 6) for step in range(39))  # from 0.99999 to 0.44
+
+    def rule(bar: float) -> Stop:
+        return Prophet(Linear(bar, bar), reduce="min", scale=scale)
+
+    return Family("ranks", "the smallest gap, as a rank among known ones, against a bar", "rank", bars, rule)
+
+
+def judged(path: str | Path) -> Family:
+    """A trained judge's score against a bar."""
+    taught = Judge(str(path)).head.trained.get("examples", ())
+    bars = tuple(16 - step / 4 for step in range(73))  # log-odds, down to -2
+    about = "a trained judge's log-odds against a bar"
+    return Family("judge", about, "log-odds", bars, partial(Judge, str(path)), seen=frozenset(taught))
+
+
+def family_named(name: str | Family) -> Family:
+    """A family by its name; one's own passes through."""
+    if isinstance(name, Family):
+        return name
+    if name not in FAMILIES:
+        raise RequestError(unknown("family", name, FAMILIES))
+    return FAMILIES[name]

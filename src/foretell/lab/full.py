@@ -1,0 +1,109 @@
+"""Decodings that run to their end, with traces, on a task or on prompts: what calibration and the judge learn from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from foretell.engine.engine import Prompt
+from foretell.engine.files import replacing
+from foretell.engine.folder import folder_of, layouts_of
+from foretell.engine.options import Options, Order, model_defaults
+from foretell.errors import ForetellError, RequestError
+from foretell.lab.benchmark import Example
+from foretell.lab.evaluate import Bench, Evaluation
+from foretell.lab.prompts import Prompts
+from foretell.lab.ways import Way
+from foretell.policies.cache.off import Off
+from foretell.policies.region.fixed import Fixed
+from foretell.policies.stop.combined import All
+from foretell.policies.stop.never import Never
+from foretell.protocols import Region, Stop
+from foretell.spec import spell
+
+
+def in_full(what: Evaluation, rule: Stop, region: Region | None = None) -> tuple[Bench, list[Order]]:
+    """Made ready to decode without stopping what `rule` is to stop, and the order of each example.
+
+    `what` has one recipe, whose own stopping rule is left out. `region` is where the rule looks, if the recipe has
+    none of its own. Everything that can be wrong is found here.
+    """
+    (text,) = what.recipes
+    bold = Bench.prepare(replace(what, recipes=(f"{text} stop={spell(rule)}",), trace=True))
+    (way,) = bold.ways
+    if region is not None and way.recipe.region == Fixed():
+        way = replace(way, recipe=replace(way.recipe, region=region))
+    # Asked with a rule in it, because a window without an answer then gets another region.
+    chosen = way.order(bold.engine, bold.examples[0], what.seed).recipe.region
+    plain = Way.of(text, bold.benchmark, what.options).recipe
+    elsewhere = f" region={spell(chosen)}" if chosen != plain.region else ""
+    # A cache keeps what nobody asks for as it was, so the rule has to look on where it is not to decide.
+    silent: Stop = Never() if plain.cache == Off() else All((rule, Never()))
+    full = text + elsewhere + (f" stop={spell(silent)}" if plain.stop != silent else "")
+    way = Way.of(full, bold.benchmark, what.options)
+    bench = replace(bold, what=replace(bold.what, recipes=(full,)), ways=(way,))
+    orders = [way.order(bench.engine, example, what.seed) for example in bench.examples]
+    for example, order in zip(bench.examples, orders, strict=True):
+        try:
+            bench.engine.request(example.prompt, order)
+        except ForetellError as error:
+            raise RequestError(f"{what.task}, example {example.id}: {error}") from error
+    return bench, orders
+
+
+def mark(example: Example) -> str:
+    """A few digits that stand for what is asked, by which an example is known again."""
+    asked = json.dumps([example.prompt, example.options], default=str)
+    return blake2b(asked.encode(), digest_size=5).hexdigest()
+
+
+def planned(
+    model: str,
+    task: str | None,
+    prompts: str | Path | Sequence[Prompt] | None,
+    recipe: str,
+    out: str | Path | None,
+    work: str | Path | None,
+    options: Mapping[str, Any],
+    **evaluation: Any,
+) -> Evaluation:
+    """The evaluation that decodes a task or prompts in full, for what is written to `out`."""
+    if (task is None) == (prompts is None):
+        raise RequestError("give a task or prompts" + ("" if task is None else ", not both"))
+    folder = kept_in(out, work)
+    described = layouts_of(folder_of(model)) if prompts is not None or "layout" in options else {}
+    asked = {**model_defaults(Options(layout=options.get("layout")), described), **options}
+    asked.pop("layout", None)
+    if prompts is None:
+        return Evaluation(model, str(task), (recipe,), folder, options=asked, **evaluation)
+    if evaluation.pop("source", None) is not None:
+        raise RequestError("prompts are their own data; a data folder is for benchmarks")
+    source = Path(prompts) if isinstance(prompts, str | Path) else _written(prompts, folder)
+    return Evaluation(model, Prompts.name, (recipe,), folder, source=source, options=asked, **evaluation)
+
+
+def kept_in(out: str | Path | None, work: str | Path | None) -> Path:
+    """The folder of the decodings: beside `out`, unless another one is named."""
+    if out is not None and Path(out).suffix != ".json":
+        raise RequestError(f"a rule or a judge is written to a .json file, got {out}")
+    if out is not None and not Path(out).absolute().parent.is_dir():
+        raise RequestError(f"cannot write {out}: there is no folder {Path(out).parent}")
+    if work is not None:
+        return Path(work)
+    if out is None:
+        raise RequestError("say where to write the result (out), or at least where to keep the decodings (work)")
+    return Path(out).with_suffix(".work")
+
+
+def _written(prompts: Sequence[Prompt], folder: Path) -> Path:
+    """Prompts as a file, which is what workers and a run that goes on read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "prompts.jsonl"
+    lines = [{"prompt": one} if isinstance(one, str) else {"messages": list(one)} for one in prompts]
+    with replacing(path) as file:
+        file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    return path

@@ -1,0 +1,55 @@
+"""A file of prompts as a benchmark: what is asked in production, with right answers or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from foretell.engine.engine import Completion
+from foretell.engine.prompts import Asked, read_prompts
+from foretell.errors import RequestError
+from foretell.lab.benchmark import Example
+from foretell.lab.benchmarks.source import pick
+from foretell.policies.stop.schedules import Staged
+
+LABELLED = "labelled"  # key of an example's data: whether the file has its right answer
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Implements `Benchmark`. Without an "answer" beside it, a prompt has no right answer and none is graded right."""
+
+    name: ClassVar[str] = "prompts"
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Nothing: how long an answer may get is for the caller to say."""
+        return {}
+
+    @property
+    def thresholds(self) -> Staged:
+        return Staged()
+
+    def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
+        if source is None:
+            raise RequestError("prompts are read from a file, and none was given")
+        return pick([_example(one) for one in read_prompts(source)], limit, seed)
+
+    def extract(self, completion: Completion) -> str | None:
+        """What stands in the answer region; the whole text where none is laid out."""
+        said = completion.text if completion.answer is None else completion.answer
+        return said.strip() or None
+
+    def grade(self, example: Example, answer: str | None) -> bool:
+        return bool(example.data[LABELLED]) and answer == example.gold
+
+
+def _example(one: Asked) -> Example:
+    right = one.answer
+    if isinstance(right, bool) or not isinstance(right, str | int | float | None):
+        raise RequestError(f'{one.where}: "answer" must be a text or a number, got {right!r:.40}')
+    prompt = one.prompt if isinstance(one.prompt, str) else tuple(one.prompt)
+    gold = "" if right is None else str(right).strip()
+    return Example(str(one.id), prompt, gold, {LABELLED: right is not None})

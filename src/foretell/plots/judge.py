@@ -1,0 +1,53 @@
+"""What a judge looks at, and what that is worth: permutation importance, and certified speedups beside other rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS = ("#3b78b5", "#7fb2e5", "#2e9e4f", "#f2a33c", "#c0392b", "#8a8a8a", "#7b5ea7")
+Table = Mapping[str, Mapping[str, float]]
+
+
+def judged(looks: Table, speedups: Table, risk: float) -> Figure:
+    """`looks`: task -> feature -> rise of the log loss; `speedups`: task -> rule -> certified at `risk`."""
+    figure: Figure = plt.figure(figsize=(10.0, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    importances(left, looks)
+    bars(right, speedups, risk)
+    return figure
+
+
+def importances(axes: Axes, looks: Table) -> None:
+    """A row a feature, the weightiest first, a dot a task."""
+    names = sorted(next(iter(looks.values())), key=lambda name: sum(task[name] for task in looks.values()))
+    for (task, found), colour in zip(looks.items(), COLOURS, strict=False):
+        axes.plot([found[name] for name in names], names, "o", color=colour, markersize=4, label=task)
+    axes.axvline(0, color="#999999", linewidth=0.7)
+    axes.set_xlabel("log loss gained when shuffled, nats", fontsize=8)
+    axes.set_title("what the judge looks at", fontsize=9)
+    axes.legend(fontsize=7, frameon=False, loc="lower right")
+    axes.grid(axis="y", color="#eeeeee")
+    _calm(axes)
+
+
+def bars(axes: Axes, speedups: Table, risk: float) -> None:
+    """A group a task, a bar a rule."""
+    rules = list(next(iter(speedups.values())))
+    width = 0.8 / len(rules)
+    for index, (rule, colour) in enumerate(zip(rules, COLOURS, strict=False)):
+        places = [place + width * (index + 0.5) - 0.4 for place in range(len(speedups))]
+        axes.bar(places, [task[rule] for task in speedups.values()], width, color=colour, label=rule)
+    axes.axhline(1, color="#999999", linewidth=0.7)
+    axes.set_xticks(range(len(speedups)), list(speedups))
+    axes.set_title(f"certified speedup in steps at {100 * risk:g}%", fontsize=9)
+    axes.legend(fontsize=7, frameon=False)
+    _calm(axes)
+
+
+def _calm(axes: Axes) -> None:
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,123 @@
+"""`foretell calibrate`, and what its file does to the other commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foretell import load
+from foretell.engine.certificate import read_certificate
+from foretell.lab.manifest import read_manifest
+from tests.cli.conftest import WORDS, Run
+
+PROMPTS = [f"Tom has {number} boxes with {number + 1} apples each ." for number in range(2, 18)]
+WISH = ("--risk", "0.3", "--confidence", "0.9", "--family", "prophet")
+
+
+@pytest.fixture(scope="module")
+def rule(run_once: Run, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rule")
+    file, out = folder / "prompts.txt", folder / "rule.json"
+    file.write_text("\n".join(PROMPTS))
+    done = run_once("calibrate", checkpoint, "--prompts", file, "--out", out, *WISH)
+    assert "prophet on prompts, n = 16, loss: consistency" in done.stdout
+    assert "fewer steps on the calibration set" in done.stdout
+    assert "16/16  full in 21.0 steps" in done.stderr, "no accuracy where nothing is graded"
+    assert (folder / "rule.work" / "manifest.json").is_file()
+    return out
+
+
+def test_the_table_shows_where_the_walk_ended(run: Run, checkpoint: Path, rule: Path) -> None:
+    words = ("calibrate", checkpoint, "--prompts", rule.parent / "prompts.txt", "--out", rule, *WISH)
+    near, whole = run(*words).stdout, run(*words, "--grid").stdout
+    assert near.count("x  ") < whole.count("x  ") == 57
+    boldest = [line.split() for line in whole.splitlines() if line.endswith(("yes  ", "yes"))][-1]
+    assert float(boldest[0]) == read_certificate(rule).setting
+
+
+def test_generate_uses_it(run: Run, checkpoint: Path, rule: Path) -> None:
+    early = run("generate", checkpoint, WORDS, "--recipe", "prophet", "--stop", rule, "--json")
+    done = load(checkpoint).generate(WORDS, recipe="prophet", stop=rule)
+    assert json.loads(early.stdout)["steps"] == done.steps < done.budget
+    assert "note:" not in early.stderr
+    other = run("generate", checkpoint, WORDS, "--recipe", "prophet", "--stop", rule, "--steps", "5", "--json")
+    assert "note: the certificate of this stopping rule does not hold here" in other.stderr
+    assert "steps is 5, not none" in other.stderr
+    plain = run("generate", checkpoint, WORDS, "--stop", "prophet(tau=linear(0,0))", "--json")
+    assert json.loads(plain.stdout)["steps"] == 1
+    wrong = run("generate", checkpoint, WORDS, "--stop", rule.parent / "none.json", code=2)
+    assert "cannot read the stopping rule" in wrong.stderr
+
+
+def test_eval_and_sweep_use_it(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
+    words = ("--task", "choice", "--limit", "2", "--stop", rule)
+    done = run("eval", checkpoint, *words, "--out", tmp_path / "eval")
+    used = read_manifest(tmp_path / "eval")["recipes"]
+    assert used["prophet"]["recipe"] == f"full block_length=16 stop={read_certificate(rule).stop}"
+    assert used["full"]["recipe"] == "full block_length=16"
+    assert "note: this stopping rule was certified on a set of prompts, not choice" in done.stderr
+    run("sweep", checkpoint, *words, "--vary", "steps=3,4", "--out", tmp_path / "sweep")
+    swept = read_manifest(tmp_path / "sweep")["recipes"]
+    assert all(read_certificate(rule).stop in one["recipe"] for one in swept.values())
+    assert len(swept) == 3
+    wrong = run("eval", checkpoint, *words, "--recipe", "full", "--out", tmp_path / "none", code=2)
+    assert "none of full stops early" in wrong.stderr
+
+
+def test_a_trace_is_replayed_with_it(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
+    run("generate", checkpoint, WORDS, "--trace", tmp_path / "a.npz")
+    run("generate", checkpoint, WORDS, "--block-length", "3", "--trace", tmp_path / "b.npz")
+    steps = load(checkpoint).generate(WORDS, stop=rule).steps
+    same, other = (run("trace", "replay", tmp_path / name, "--stop", rule) for name in ("a.npz", "b.npz"))
+    assert f"step {steps} " in same.stdout
+    assert "note" not in same.stderr
+    assert "block_length is 3, not 8" in other.stderr
+
+
+def test_too_few_are_told_first_and_last(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rule.json"
+    done = run("calibrate", checkpoint, "--task", "choice", "--limit", "3", "--out", out)
+    says = "3 examples cannot show a risk of at most 1% with confidence 0.95: at least 299 are needed"
+    assert done.stderr.startswith(f"note: {says}")
+    assert f"Nothing is certified, so the rule never stops: {says}" in " ".join(done.stdout.split())
+    assert read_certificate(out).stop == "never"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "give a task or prompts"),
+        (
+            ("--task", "choice", "--family", "x"),
+            "unknown family 'x' (there is: entropy, linear, linear-min, persistence",
+        ),
+        (("--task", "choice", "--risk", "2"), "risk must be a share above 0 and below 1 (1% is 0.01), got 2.0"),
+        (("--task", "choice", "--loss", "x"), "unknown loss 'x' (there is: consistency, success)"),
+    ],
+)
+def test_mistakes_are_named(run: Run, checkpoint: Path, tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    wrong = run("calibrate", checkpoint, "--out", tmp_path / "rule.json", *words, code=2)
+    assert says in wrong.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
+    prompts, judge, out = rule.parent / "prompts.txt", tmp_path / "judge.json", tmp_path / "rule.json"
+    words = (checkpoint, "--prompts", prompts, "--work", rule.parent / "rule.work")
+    taught = run("judge", *words, "--out", judge, "--hidden", "0", "--look", "answer")
+    assert "336 steps of 16 examples" in taught.stdout
+    assert "without looking" in taught.stdout
+    refused = run("calibrate", *words, "--judge", judge, "--out", out, code=2)
+    assert "all examples taught the judge" in refused.stderr
+    more = tmp_path / "more.txt"
+    more.write_text(prompts.read_text().replace("Tom", "Ann") + "\n" + PROMPTS[0])
+    done = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--out", out, *WISH[:4])
+    assert "1 of 17 examples taught the judge and are left out" in done.stderr
+    assert "judge on prompts, n = 16" in done.stdout
+    found = read_certificate(out)
+    live = run("generate", checkpoint, WORDS, "--recipe", "full", "--stop", out, "--json")
+    assert json.loads(live.stdout)["steps"] == load(checkpoint).generate(WORDS, stop=found.stop).steps
+    both = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--family", "sched", code=2)
+    assert "give a family or a judge, not both" in both.stderr

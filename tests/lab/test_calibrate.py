@@ -1,0 +1,291 @@
+"""A calibrated rule does live what its certificate says of the calibration set, and is chosen as it should be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import foretell
+from foretell.engine.certificate import read_certificate
+from foretell.errors import RecipeError, RequestError
+from foretell.lab.calibrate import Calibrated, Calibration, Goal, calibrate
+from foretell.lab.evaluate import Bench, Evaluation, evaluate
+from foretell.lab.families import FAMILIES, Family
+from foretell.lab.full import planned
+from foretell.lab.results import Record, read_records
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.schedules import Linear
+
+EXAMPLES = 24
+GOAL: dict[str, Any] = {"risk": 0.2, "confidence": 0.9}  # 11 examples without an error, or 24 with one, show this
+LAYOUT: dict[str, Any] = {"max_new_tokens": 12, "block_length": 6, "suffix": "The answer is", "answer_length": 2}
+NAMES = ("Tom", "Ann", "Adam", "He")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rules")
+
+
+@pytest.fixture(scope="module")
+def made(checkpoint: Path, home: Path) -> Calibrated:
+    return calibrate(str(checkpoint), task="choice", limit=EXAMPLES, seed=3, out=home / "rule.json", **GOAL)
+
+
+def test_the_boldest_rule_before_the_first_failure(made: Calibrated) -> None:
+    found, trials = made.certificate, made.trials
+    assert [trial.setting for trial in trials] == list(FAMILIES["prophet-min"].settings)
+    passed = [trial.p_value <= 1 - GOAL["confidence"] for trial in trials]
+    last = passed.index(False) - 1
+    assert 0 < last < len(trials) - 1, "this model certifies some of the family"
+    assert [trial.certified for trial in trials] == [index <= last for index in range(len(trials))]
+    chosen = trials[last]
+    assert found.certified
+    assert (found.stop, found.setting) == (chosen.stop, chosen.setting)
+    assert found.empirical_risk == pytest.approx(chosen.empirical_risk, abs=1e-6)
+    assert found.speedup == pytest.approx(chosen.speedup, abs=1e-4)
+    assert found.empirical_risk <= found.upper_bound <= found.risk == 0.2
+    assert (found.task, found.examples, found.seed, found.loss) == ("choice", EXAMPLES, 3, "consistency")
+
+
+def test_it_does_live_what_it_says(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
+    """Decoded again with the rule in it: the same steps, the same answers lost."""
+    what = Evaluation(
+        str(checkpoint), "choice", ("full", "prophet"), tmp_path, limit=EXAMPLES, seed=3,
+        options={"stop": home / "rule.json"},
+    )  # fmt: skip
+    assert Bench.prepare(what).notes() == []
+    by_recipe: dict[str, dict[str, Record]] = {"full": {}, "prophet": {}}
+    for record in evaluate(what):
+        by_recipe[record.recipe][record.id] = record
+    full, early = by_recipe["full"], by_recipe["prophet"]
+    assert len(full) == len(early) == EXAMPLES
+    assert {record.finish for record in full.values()} == {"complete"}, "a recipe that never stops is left as it is"
+    steps = [sum(one.steps for one in side.values()) for side in (full, early)]
+    assert steps[0] / steps[1] == pytest.approx(made.certificate.speedup, abs=1e-3)
+    differs = sum(early[name].answer != full[name].answer for name in full)
+    assert differs / EXAMPLES == pytest.approx(made.certificate.empirical_risk, abs=1e-6)
+
+
+def test_it_does_so_with_a_cache(checkpoint: Path, tmp_path: Path) -> None:
+    """A stopping rule has its region computed, which is why the full decodings do so too."""
+    asked: dict[str, Any] = {"limit": EXAMPLES, "seed": 3}
+    rule, recipe = tmp_path / "rule.json", "dual block_length=8"
+    found = calibrate(str(checkpoint), task="choice", recipe=recipe, out=rule, **asked, **GOAL).certificate
+    assert found.certified
+    assert found.holds_for == foretell.parse(recipe)
+    recipes = (recipe, f"{recipe} stop={found.stop}")
+    done = evaluate(Evaluation(str(checkpoint), "choice", recipes, tmp_path / "live", **asked))
+    early = [one.steps for one in done if one.recipe == recipes[1]]
+    assert EXAMPLES * 29 / sum(early) == pytest.approx(found.speedup, abs=1e-3)
+
+
+def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
+    """Fewer steps from the start, and what counts are the answers and steps of the whole budget."""
+    asked: dict[str, Any] = {"task": "choice", "limit": EXAMPLES, "seed": 3, "recipe": "full steps=16"}
+    wish: dict[str, Any] = {"family": "entropy", "risk": 0.9, "confidence": 0.9}
+    rule = tmp_path / "rule.json"
+    found = calibrate(str(checkpoint), against="full", out=rule, **asked, **wish)
+    alone = calibrate(str(checkpoint), work=rule.with_suffix(".work"), **asked, **wish)
+    assert (found.certificate.recipe, found.certificate.against) == (
+        "full steps=16 block_length=16", "full block_length=16",
+    )  # fmt: skip
+    assert alone.certificate.against == alone.certificate.recipe
+    assert "gets another answer than 'full'" in found.certificate.says
+    full = {one.id: one for one in read_records(home / "rule.work")}
+    half = {one.id: one for one in read_records(rule.with_suffix(".work"))}
+    differs = sum(half[name].answer != full[name].answer for name in full) / EXAMPLES
+    assert differs > 0, "and these are not the same"
+    assert found.trials[0].empirical_risk == pytest.approx(differs), "the safest rule never stops"
+    assert alone.trials[0].empirical_risk == 0
+    steps = [sum(one.steps for one in side.values()) for side in (full, half)]
+    ratio = found.trials[0].speedup / alone.trials[0].speedup
+    assert ratio == pytest.approx(steps[0] / steps[1])
+    with pytest.raises(RequestError, match="never stops early, got 'prophet'"):
+        calibrate(str(checkpoint), against="prophet", out=rule, **asked, **wish)
+
+
+def test_the_file_is_the_certificate_and_always_the_same(made: Calibrated, checkpoint: Path, home: Path) -> None:
+    path = home / "rule.json"
+    assert read_certificate(path) == made.certificate
+    before, decoded = path.read_bytes(), read_records(home / "rule.work")
+    seen: list[Record] = []
+    calibrate(str(checkpoint), task="choice", limit=EXAMPLES, seed=3, out=path, watch=seen.append, **GOAL)
+    assert path.read_bytes() == before
+    assert not seen, "nothing is decoded twice"
+    assert len(decoded) == EXAMPLES
+
+
+def test_every_wish_changes_the_rule(made: Calibrated, checkpoint: Path, home: Path) -> None:
+    """On the same decodings: another risk, confidence, family or loss."""
+
+    def other(**wish: Any) -> Calibrated:
+        return calibrate(str(checkpoint), task="choice", limit=EXAMPLES, seed=3, work=home / "rule.work", **GOAL | wish)
+
+    def bold(one: Calibrated) -> int:
+        return sum(trial.certified for trial in one.trials)
+
+    assert bold(other(risk=0.6)) > bold(made) > bold(other(risk=0.11))
+    assert bold(other(confidence=0.6)) >= bold(made) >= bold(other(confidence=0.99))
+    assert other(family="persistence").certificate.stop.startswith("stable(")
+    # Nothing that random weights answer is right, so nothing right is lost: the boldest rule of all.
+    assert bold(other(loss="success")) == len(made.trials) > bold(made)
+    own = Family("mine", "two lines", "start", (50.0, 0.0), lambda start: Prophet(Linear(start, start)))
+    assert other(family=own, risk=0.9).certificate.family == "mine"
+
+
+def test_another_task_is_noted(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
+    rule = {"stop": str(home / "rule.json")}
+    what = Evaluation(str(checkpoint), "sudoku", ("prophet",), tmp_path, limit=1, options=rule)
+    notes = Bench.prepare(what).notes()
+    assert any("window has 24 positions, not 32" in note for note in notes)
+    assert "this stopping rule was certified on choice, not sudoku" in notes
+    steps = replace(what, task="choice", recipes=("prophet steps=7",))
+    assert "steps is 7, not none" in Bench.prepare(steps).notes()[0]
+    with pytest.raises(RequestError, match="none of full stops early"):
+        Bench.prepare(replace(what, recipes=("full",)))
+
+
+def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rule.json"
+    what = planned(str(checkpoint), "choice", None, "full", out, None, {}, limit=3)
+    plan = Calibration.prepare(what, Goal())
+    assert plan.shortage is not None
+    assert "at least 299 are needed" in plan.shortage
+    made = calibrate(str(checkpoint), task="choice", limit=3, out=out)
+    found = read_certificate(out)
+    assert found == made.certificate
+    assert (found.certified, found.stop, found.speedup, found.setting) == (False, "never", 1.0, None)
+    assert "at least 299 are needed" in found.says
+    engine = foretell.load(checkpoint)
+    done = engine.generate("Tom has 3 boxes.", recipe="prophet", stop=out, max_new_tokens=6, answer_length=2)
+    assert done.finish == "complete"
+    assert "at least 299 are needed" in done.notes[0]
+
+
+def test_a_family_that_is_never_safe_falls_back_too(checkpoint: Path, home: Path) -> None:
+    reckless = Family("reckless", "at once", "bar", (0.0,), lambda bar: Prophet(Linear(bar, bar)))
+    found = calibrate(
+        str(checkpoint), task="choice", limit=EXAMPLES, seed=3, work=home / "rule.work", family=reckless, **GOAL
+    ).certificate
+    assert (found.certified, found.stop) == (False, "never")
+    assert "no member of reckless keeps a risk of 20%" in found.says
+
+
+def test_the_region_is_where_the_rule_really_looks(checkpoint: Path, tmp_path: Path) -> None:
+    """SchED brings its own; a window without an answer region gets every mask; what the recipe says stays."""
+
+    def region(recipe: str, family: str, options: dict[str, Any]) -> str:
+        what = planned(str(checkpoint), "choice", None, recipe, None, tmp_path, options, limit=1)
+        return str(Calibration.prepare(what, Goal(family=family)).recipe.region)
+
+    assert region("full", "prophet", {}) == "Fixed(offset=0, length=0)"
+    assert region("prophet", "sched", {}) == "Masked()"
+    assert region("full region=after", "sched", {}) == "After(length=0, skip=0)"
+    free = planned(str(checkpoint), "choice-free", None, "full", None, tmp_path, {}, limit=1)
+    assert str(Calibration.prepare(free, Goal()).recipe.region) == "Masked()"
+
+
+def asked(count: int) -> list[str]:
+    return [f"{NAMES[number % 4]} has {number + 2} boxes with {number + 3} apples each." for number in range(count)]
+
+
+def test_prompts_without_labels(checkpoint: Path, tmp_path: Path) -> None:
+    """A list and a file of the same prompts are the same; the answer is what stands in the region."""
+    out, file = tmp_path / "rule.json", tmp_path / "prompts.txt"
+    file.write_text("\n".join(asked(16)))
+    listed = calibrate(str(checkpoint), prompts=asked(16), out=out, options=LAYOUT, **GOAL).certificate
+    read = calibrate(str(checkpoint), prompts=file, work=tmp_path / "w", options=LAYOUT, **GOAL).certificate
+    assert listed == read
+    assert (listed.task, listed.examples, listed.window, listed.answer) == (None, 16, 12, [10, 2])
+    assert listed.recipe == "full block_length=6"
+    engine = foretell.load(checkpoint)
+    early, full = (engine.generate(asked(16), recipe="prophet", stop=rule, **LAYOUT) for rule in (out, "never"))
+    assert all(one.notes == () for one in early)
+    differs = sum(a.answer != b.answer for a, b in zip(early, full, strict=True)) / 16
+    assert differs == pytest.approx(listed.empirical_risk, abs=1e-6)
+    other = calibrate(str(checkpoint), prompts=asked(12), work=tmp_path / "x", options=LAYOUT, **GOAL).certificate
+    assert other.examples_sha256 != listed.examples_sha256
+
+
+def test_prompts_are_decoded_as_the_model_prefers(checkpoint: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for path in checkpoint.iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    layouts = {"short": LAYOUT, "bare": {"max_new_tokens": 8}}
+    (model / "foretell.json").write_text(json.dumps({"default": "short", "layouts": layouts}))
+
+    def prepared(**options: Any) -> Calibration:
+        what = planned(str(model), None, asked(2), "full", None, tmp_path / "w", options)
+        return Calibration.prepare(what, Goal())
+
+    assert prepared().layouts[0].answer == (10, 2)
+    assert prepared().recipe.block_length == 6
+    assert prepared(max_new_tokens=20).layouts[0].answer == (18, 2)
+    bare = prepared(layout="bare")
+    assert (bare.layouts[0].length, bare.layouts[0].answer, str(bare.recipe)) == (8, None, "full region=masked")
+    with pytest.raises(RequestError, match="unknown layout 'bar'; did you mean 'bare'"):
+        prepared(layout="bar")
+
+
+def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
+    """Half of the prompts are labelled with what full decoding says: those can be lost, the others cannot."""
+    said = foretell.load(checkpoint).generate(asked(16), **LAYOUT)
+    right = [one.answer if number % 2 else "nothing" for number, one in enumerate(said)]
+    file, bare = tmp_path / "prompts.jsonl", tmp_path / "bare.jsonl"
+    lines = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(asked(16), right, strict=True)]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    both = {
+        loss: calibrate(str(checkpoint), prompts=file, work=tmp_path / "w", loss=loss, options=LAYOUT, **GOAL)
+        for loss in ("success", "consistency")
+    }
+    lost, changed = ([trial.empirical_risk for trial in both[loss].trials] for loss in ("success", "consistency"))
+    assert all(a <= b for a, b in zip(lost, changed, strict=True))
+    assert 0 < max(lost) <= 0.5 < max(changed)
+    bare.write_text("\n".join(map(json.dumps, [*lines[:3], {"prompt": "Tom has 4 balls.", "id": "ball"}])))
+    with pytest.raises(RequestError, match=r'1 prompts \(first: ball\) have no "answer"'):
+        calibrate(str(checkpoint), prompts=bare, work=tmp_path / "y", loss="success", options=LAYOUT)
+    bare.write_text(json.dumps({"prompt": "Tom has 4 balls.", "answer": [4]}))
+    with pytest.raises(RequestError, match=r'line 1: "answer" must be a text or a number, got \[4\]'):
+        calibrate(str(checkpoint), prompts=bare, work=tmp_path / "y", options=LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ({}, "give a task or prompts"),
+        ({"task": "choice", "prompts": ["Tom"]}, "not both"),
+        ({"prompts": ["Tom"], "source": "folder"}, "prompts are their own data"),
+        ({"task": "chioce"}, "did you mean 'choice'"),
+        ({"task": "choice", "family": "profet"}, "did you mean 'prophet'"),
+        ({"task": "choice", "loss": "sucess"}, "did you mean 'success'"),
+        ({"task": "choice", "risk": 1}, "risk must be a share"),
+        ({"task": "choice", "out": "rule.txt"}, "a rule or a judge is written to a .json file, got rule.txt"),
+        ({"task": "choice", "out": "no/where/rule.json"}, "there is no folder no/where"),
+        ({"task": "choice", "work": None}, "say where to write the result"),
+        (
+            {"prompts": ["Tom has 4 balls.", "Tom has 4 zeppelin"], "options": LAYOUT},
+            "example 2: the model's vocabulary has no 'zeppelin'",
+        ),
+        ({"prompts": "nowhere.jsonl"}, "cannot read nowhere.jsonl"),
+        ({"prompts": ["Tom has 4 balls."], "options": {"sufix": "is"}}, "did you mean 'suffix'"),
+    ],
+)
+def test_nonsense_is_refused(checkpoint: Path, tmp_path: Path, wish: dict[str, Any], says: str) -> None:
+    with pytest.raises((RequestError, RecipeError)) as raised:
+        calibrate(str(checkpoint), **{"work": tmp_path / "w"} | wish)
+    assert says in str(raised.value)
+
+
+def test_examples_with_windows_of_their_own_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    what = planned(str(checkpoint), "choice", None, "full", None, tmp_path, {}, limit=2)
+    plan = Calibration.prepare(what, Goal())
+    assert plan.layouts[0] == plan.layouts[1]
+    odd = replace(plan, layouts=(plan.layouts[0], foretell.Layout(9)))
+    with pytest.raises(RequestError, match="do not share one window"):
+        odd._check()

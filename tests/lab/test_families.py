@@ -1,0 +1,115 @@
+"""Families are nested, and what is replayed for all their members at once is what each of them does."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import foretell
+from foretell.errors import RecipeError, RequestError
+from foretell.lab.evaluate import Evaluation
+from foretell.lab.families import FAMILIES, Family, family_named
+from foretell.lab.outcomes import exits, outcomes
+from foretell.lab.replays import Study, study
+from foretell.policies.region.masked import Masked
+from foretell.policies.stop.never import Never
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.schedules import Linear, Staged
+from foretell.policies.stop.stable import Stable
+from foretell.protocols import Stop
+from foretell.spec import read, spell
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Of a model that is right and sure now and then."""
+    return study(Evaluation("tiny", "countdown", ("full",), tmp_path_factory.mktemp("study"), limit=12, seed=5))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_shortcut_is_the_replay(name: str, studied: Study) -> None:
+    family, traces = FAMILIES[name], [case.trace for case in studied.cases[:5]]
+    found = exits(traces, family.rules, family.region)
+    assert found == [[trace.replay(rule, family.region) for rule in family.rules] for trace in traces]
+    assert len({step for steps in found for step in steps}) > 2, "the members differ on this model"
+
+
+def test_traces_of_any_length_are_asked_together(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts and texts of several lengths, more traces than are asked at once, and one left over."""
+    engine = foretell.load(checkpoint)
+    prompts = ["Tom has 3 boxes.", "Tom has 3 boxes with 4 apples each.", "He eats 5."]
+    asked: dict[str, Any] = {"max_new_tokens": 12, "answer_length": 3, "stop_at_eos": True, "remasking": "random"}
+    asked["recipe"] = "full sample=gumbel(temperature=3.0)"
+    texts = [one for seed in range(7) for one in engine.generate(prompts, trace=True, seed=seed, **asked)]
+    made = [one.trace for one in texts if one.trace is not None]
+    assert len({len(trace) for trace in made}) > 1
+    rules: list[Stop] = [Stable(steps, inf) for steps in (4, 3, 2, 1)] + [
+        Prophet(Linear(x, x)) for x in (1.0, 0.5, 0.1)
+    ]
+    expected = [[trace.replay(rule, Masked()) for rule in rules] for trace in made]
+    assert len({step for steps in expected for step in steps}) > 4
+    for size in (1, 3, 64):
+        monkeypatch.setattr("foretell.lab.outcomes.TOGETHER", size)
+        assert exits(made, rules, Masked()) == expected
+    longer = engine.generate(prompts[0], trace=True, **(asked | {"max_new_tokens": 14})).trace
+    assert longer is not None
+    with pytest.raises(RequestError, match="must share their recipe"):
+        exits([made[0], longer], rules)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_bolder_member_stops_no_later(name: str, studied: Study) -> None:
+    family = FAMILIES[name]
+    steps = outcomes(studied.cases, family.rules, family.region).steps
+    assert (np.diff(steps, axis=0) <= 0).all()
+    assert steps[0].mean() > steps[-1].mean()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_members_have_a_text_that_reads_back(name: str) -> None:
+    family = FAMILIES[name]
+    assert len({spell(rule) for rule in family.rules}) == len(family.settings)
+    for rule in family.rules:
+        assert read(Stop, spell(rule), "stop") == rule
+
+
+def test_published_thresholds_are_members() -> None:
+    assert FAMILIES["prophet"].rule(1.0) == Prophet()
+    assert FAMILIES["linear"].rule(1.0) == Prophet(Linear())
+    assert FAMILIES["prophet-min"].rule(2.0) == Prophet(Staged(15.0, 10.0, 5.0), reduce="min")
+    assert FAMILIES["stable"].rule(0.005) == Stable()
+    for family in FAMILIES.values():
+        assert family.published is None or family.published in family.settings
+    with pytest.raises(RecipeError, match="no member at 3"):
+        Family("mine", "", "n", (1.0, 2.0), FAMILIES["prophet"].rule, published=3.0)
+    with pytest.raises(RecipeError, match="no members"):
+        Family("mine", "", "n", (), FAMILIES["prophet"].rule)
+
+
+def test_families_by_name() -> None:
+    own = Family("mine", "never", "n", (1.0,), lambda _: Never())
+    assert family_named(own) is own
+    assert family_named("sched").region == Masked()
+    with pytest.raises(RequestError, match="did you mean 'prophet-min'"):
+        family_named("prophet-mim")
+
+
+def test_outcomes_are_those_of_the_records(studied: Study) -> None:
+    rules: tuple[Stop, ...] = (Never(), Stable(4, inf), Prophet(Linear(0.9, 0.2)), Prophet(Staged(0, 0, 0)))
+    found = outcomes(studied.cases, rules)
+    for row, rule in enumerate(rules):
+        records = studied.under("x", rule)
+        assert found.steps[row].tolist() == [record.steps for record in records]
+        differs = [a.answer != b.record.answer for a, b in zip(records, studied.cases, strict=True)]
+        assert found.losses("consistency")[row].tolist() == differs
+        lost = [b.record.correct and not a.correct for a, b in zip(records, studied.cases, strict=True)]
+        assert found.losses("success")[row].tolist() == lost
+    assert found.losses("consistency")[0].sum() == 0 < found.losses("consistency")[-1].sum()
+    assert found.speedups()[0] == 1.0
+    assert found.speedups()[-1] == found.full.mean()
+    with pytest.raises(RecipeError, match="unknown loss 'accuracy'"):
+        found.losses("accuracy")

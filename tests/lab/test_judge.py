@@ -1,0 +1,152 @@
+"""A judge learns from traces what a commit would emit, and its rule does live what calibration replayed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from foretell.errors import RecipeError, RequestError
+from foretell.lab.calibrate import Calibration, Goal, calibrate
+from foretell.lab.evaluate import Evaluation, evaluate
+from foretell.lab.families import judged
+from foretell.lab.full import mark, planned
+from foretell.lab.judge import LOOKS, Lesson, fitted, importance, labels, seen, taught, teach
+from foretell.lab.outcomes import outcomes
+from foretell.lab.replays import Study, study
+from foretell.policies.stop.judge import Judge
+
+EXAMPLES = 24
+PLAIN = Lesson(look="answer", hidden=0)
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return study(Evaluation("tiny", "sudoku", ("full",), tmp_path_factory.mktemp("study"), limit=EXAMPLES, seed=5))
+
+
+@pytest.fixture(scope="module")
+def judge(studied: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("judge") / "judge.json"
+    taught(studied.cases[:12], Lesson()).save(path)
+    return path
+
+
+def test_labels_are_what_a_commit_would_emit(studied: Study) -> None:
+    cases = studied.cases[:4]
+    found = labels(cases)
+    expected = [case.emitted(step)[0] == case.record.answer for case in cases for step in range(len(case.trace))]
+    assert found.tolist() == expected
+    assert 0 < found.float().mean() < 1
+    ends = torch.tensor([len(case.trace) for case in cases]).cumsum(0) - 1
+    assert found[ends].all(), "the last step emits the final answer"
+
+
+def test_it_learns(studied: Study) -> None:
+    made = taught(studied.cases, Lesson(), {"task": "sudoku"})
+    assert made.loss < 0.7 * made.before
+    assert made.steps == sum(len(case.trace) for case in studied.cases)
+    assert made.head.trained["task"] == "sudoku"
+    assert made.head.trained["examples"] == [mark(case.example) for case in studied.cases]
+    scores, right = made.head(seen(studied.cases, made.head.names)), labels(studied.cases)
+    assert scores[right].mean() > scores[~right].mean() + 1
+
+
+def test_every_choice_changes_the_head(studied: Study) -> None:
+    cases = studied.cases[:8]
+    made = {lesson: taught(cases, lesson) for lesson in (
+        PLAIN, replace(PLAIN, look="text"), replace(PLAIN, penalty=1.0), Lesson(hidden=4), Lesson(hidden=4, seed=1)
+    )}  # fmt: skip
+    assert len({one.loss for one in made.values()}) == len(made)
+    plain = made[PLAIN].head
+    assert len(plain.layers) == 1
+    assert plain.names == LOOKS["answer"]
+    assert made[replace(PLAIN, look="text")].loss < made[PLAIN].loss < made[replace(PLAIN, penalty=1.0)].loss
+    assert [len(weight) for weight, _ in made[Lesson(hidden=4)].head.layers] == [4, 1]
+    assert taught(cases, PLAIN).head.text() == plain.text(), "the same again is the same"
+
+
+def test_a_known_answer_is_found() -> None:
+    """Log-odds 3 x - 1 of one feature, another that says nothing, and one that never varies."""
+    rng = torch.Generator().manual_seed(0)
+    values = torch.randn(20_000, 3, generator=rng) * torch.tensor([1.0, 5.0, 0.0]) + 2
+    right = torch.rand(20_000, generator=rng) < torch.sigmoid(3 * values[:, 0] - 6 - 1)
+    head, _ = fitted(values, right, ("gap_min", "gap_mean", "ends"), Lesson(hidden=0, penalty=0.0), {})
+    points = torch.tensor([[2.0, 2.0, 2.0], [3.0, 2.0, 2.0], [2.0, 7.0, 2.0]])
+    assert head(points).tolist() == pytest.approx([-1, 2, -1], abs=0.15)
+
+
+def test_importance_is_of_what_is_used(studied: Study) -> None:
+    head = taught(studied.cases, Lesson()).head
+    values, right = seen(studied.cases, head.names), labels(studied.cases)
+    found = importance(head, values, right)
+    assert set(found) == set(head.names)
+    assert max(found.values()) > 0.05
+    deaf = replace(head, layers=tuple((torch.zeros_like(weight), bias) for weight, bias in head.layers))
+    assert set(importance(deaf, values, right).values()) == {0.0}
+    assert importance(head, values, right, seed=1) != found
+
+
+def test_nothing_to_learn_is_said(studied: Study) -> None:
+    case = studied.cases[0]
+    flat = replace(case, trace=replace(case.trace, tokens=case.trace.tokens[-1].expand_as(case.trace.tokens)))
+    with pytest.raises(RequestError, match="stood there always in these decodings"):
+        taught([flat], PLAIN)
+
+
+def test_its_rule_does_live_what_was_replayed(studied: Study, judge: Path, tmp_path: Path) -> None:
+    family = judged(judge)
+    found = outcomes(studied.cases, family.rules)
+    assert (np.diff(found.steps, axis=0) <= 0).all(), "nested"
+    row = family.settings.index(2.0)
+    assert found.steps[row].mean() < found.full.mean()
+    recipe = f"full stop=judge(path='{judge}', bar=2)"
+    what = Evaluation("tiny", "sudoku", (recipe,), tmp_path, limit=EXAMPLES, seed=5)
+    live = {record.id: record for record in evaluate(what)}
+    for column, case in enumerate(studied.cases):
+        assert live[case.example.id].steps == found.steps[row, column]
+        assert (live[case.example.id].answer != case.record.answer) == found.changed[row, column]
+
+
+def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
+    """What taught the judge is left out, and the certificate names the head."""
+    path = tmp_path / "judge.json"
+    asked: dict[str, Any] = {"task": "choice", "seed": 3}
+    made = teach(str(checkpoint), limit=8, out=path, lesson=PLAIN, **asked)
+    assert len(made.head.trained["examples"]) == 8
+    assert made.head.trained["model_sha256"]
+    again = teach(str(checkpoint), limit=8, work=tmp_path / "judge.work", lesson=PLAIN, **asked)
+    assert again.head.text() == path.read_text()
+    goal: dict[str, Any] = {"risk": 0.3, "confidence": 0.9}
+    out = tmp_path / "rule.json"
+    found = calibrate(str(checkpoint), limit=24, family=judged(path), out=out, **asked, **goal).certificate
+    assert found.examples == 16
+    assert found.family == "judge"
+    assert found.certified
+    assert found.rule == Judge(str(path), found.setting or 0.0)
+    plan = Calibration.prepare(
+        planned(str(checkpoint), "choice", None, "full", None, tmp_path / "work", {}, limit=24, seed=3),
+        Goal(family=judged(path)),
+    )
+    assert plan.notes[0] == "8 of 24 examples taught the judge and are left out"
+    assert "16 examples cannot show" in plan.notes[1]
+    with pytest.raises(RequestError, match="all examples taught the judge"):
+        calibrate(str(checkpoint), limit=8, family=judged(path), out=out, **asked, **goal)
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ({"look": "txt"}, "did you mean 'text'"),
+        ({"hidden": -1}, "hidden must be from 0"),
+        ({"penalty": -1.0}, "penalty must be at least 0"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_nonsense_is_refused(wish: dict[str, Any], says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        Lesson(**wish)

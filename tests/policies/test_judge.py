@@ -1,0 +1,194 @@
+"""A judge sees the same numbers live and on a trace, does what its head says, and means one head for good."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import foretell
+from foretell.engine.trace import Recorder
+from foretell.errors import RecipeError
+from foretell.layout import Layout, Request, lay_out
+from foretell.policies.region.fixed import Fixed
+from foretell.policies.stop.features import ANSWER, FEATURES, features, text
+from foretell.policies.stop.head import Head, read_head
+from foretell.policies.stop.judge import _HEADS, Judge
+from foretell.protocols import Beliefs, Verdict
+from foretell.recipe import Recipe
+from foretell.state import DecodeState
+from tests.helpers import model_of, run
+
+END = 2
+LAYOUT = Layout(12, ((7, 5), (8, 6)), (9, 3))
+KINDS = ("toy", "network")
+PROMPTS = ((3, 4, 5, 6), (7, 8), (9, 10, 11), (5, 5))
+
+
+@dataclass(frozen=True, eq=False)
+class Spy:
+    """Looks, like a judge, and never settles."""
+
+    looks: list[Tensor] = field(default_factory=list)
+
+    def reads(self, state: DecodeState) -> Tensor:
+        return state.answer | text(state)
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+        self.looks.append(features(beliefs, state))
+        return Verdict(torch.zeros_like(state.done))
+
+
+def traces(recipe: Recipe, kind: str = "network") -> list[foretell.Trace]:
+    model, made = model_of(kind, 3), []
+    for prompt in PROMPTS:
+        request = Request(prompt, LAYOUT, recipe)
+        state, recorder = lay_out([request], model.mask_id, (END,)), Recorder(request)
+        for step in foretell.decode.decode(model, state, recipe, observed=True):
+            recorder.observe(step, 0)
+        made.append(recorder.trace(model.mask_id, (END,)))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        *((text, kind) for text in ("full block_length=6", "full stop_at_eos=true", "random") for kind in KINDS),
+        ("full", "network"),
+    ],
+)
+def test_the_same_live_and_from_the_trace(text: str, kind: str) -> None:
+    recipe, model = foretell.parse(text), model_of(kind, 3)
+    for prompt, trace in zip(PROMPTS, traces(recipe, kind), strict=True):
+        spy = Spy()
+        run(model, [Request(prompt, LAYOUT, replace(recipe, stop=spy))], (END,))
+        live, stored = torch.cat(spy.looks), features(trace, trace.states())
+        assert live.shape == stored.shape == (len(trace), len(FEATURES))
+        for index, name in enumerate(FEATURES):
+            assert torch.allclose(live[:, index], stored[:, index], rtol=1e-5, atol=1e-6), name
+        assert stored.isfinite().all()
+
+
+def test_every_feature_says_something() -> None:
+    looks = torch.cat([features(trace, trace.states()) for trace in traces(foretell.parse("full block_length=6"))])
+    varies = {name for name, column in zip(FEATURES, looks.T, strict=True) if column.std() > 0}
+    assert varies >= set(FEATURES) - {"ends", "text_ends"}
+    assert len({tuple(column.tolist()) for column in looks.T}) >= len(varies), "no two are the same"
+
+
+def test_ends_are_chances_of_an_end() -> None:
+    (trace, *_) = traces(foretell.parse("full"))
+    ending = replace(trace, tokens=torch.full_like(trace.tokens, END))
+    found = dict(zip(FEATURES, features(ending, ending.states()).T, strict=True))
+    assert torch.allclose(found["ends"], trace.confidence[:, 9:].mean(dim=1))
+    assert (found["text_ends"][:-1] > 0).all()
+
+
+def head(names: tuple[str, ...] = ("gap_min",), weight: float = 1.0) -> Head:
+    size = len(names)
+    layer = (torch.full((1, size), weight), torch.zeros(1))
+    return Head(names, torch.zeros(size), torch.ones(size), (layer,), {"task": "made up"})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "a judge.json").write_text(head().text())
+    return tmp_path / "a judge.json"
+
+
+def test_it_settles_at_its_bar(file: Path) -> None:
+    """This head is the smallest gap, so a judge is the rule of that gap."""
+    for trace in traces(foretell.parse("full")):
+        gaps = trace.gap[:, 9:].min(dim=1).values
+        for bar in (0.5, 2.0):
+            verdict = Judge(str(file), bar)(trace, trace.states())
+            assert torch.equal(verdict.settled, gaps >= bar)
+            assert verdict.value is not None
+            assert torch.allclose(verdict.value, gaps)
+            assert verdict.measure == "log-odds"
+        assert not Judge(str(file), float("inf"))(trace, trace.states()).settled.any()
+        empty = replace(trace, request=replace(trace.request, layout=Layout(12, LAYOUT.pins)))
+        assert not Judge(str(file), -9.0)(empty, empty.states()).settled.any(), "no region, nothing settled"
+
+
+def test_a_layer_between_is_bent(tmp_path: Path) -> None:
+    deep = replace(head(), layers=((torch.tensor([[2.0], [1.0]]), torch.tensor([0.5, 0.0])),
+                                   (torch.tensor([[1.0, -3.0]]), torch.tensor([0.25]))))  # fmt: skip
+    value = torch.tensor([[0.7]])
+    bent = torch.tensor([2 * 0.7 + 0.5, 0.7]).tanh()
+    assert float(deep(value)) == pytest.approx(float(bent[0] - 3 * bent[1] + 0.25), abs=1e-6)
+    moved = replace(deep, mean=torch.tensor([0.2]), scale=torch.tensor([0.5]))
+    assert float(moved(value)) == pytest.approx(float(deep(torch.tensor([[1.0]]))), abs=1e-6)
+    (tmp_path / "deep.json").write_text(moved.text())
+    assert torch.equal(read_head(tmp_path / "deep.json")[0](value), moved(value)), "not a digit is lost"
+
+
+def test_it_reads_what_its_features_need(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "wide.json").write_text(head(("gap_min", "text_left")).text())
+    state = lay_out([Request((3,), LAYOUT)], 0)
+    state.answer = Fixed()(state)
+    assert torch.equal(Judge(str(file)).reads(state), state.answer)
+    assert torch.equal(Judge(str(tmp_path / "wide.json")).reads(state), state.masked)
+
+
+def test_its_text_reads_back_and_means_one_head(file: Path) -> None:
+    recipe = foretell.parse(f"full stop=judge(path='{file}', bar=2)")
+    assert isinstance(recipe.stop, Judge)
+    assert recipe.stop.sha256 == read_head(file)[1]
+    assert foretell.parse(str(recipe)) == recipe
+    assert recipe != foretell.parse(f"full stop=judge(path='{file}', bar=3)")
+    copy = pickle.loads(pickle.dumps(recipe.stop))
+    _HEADS.clear()
+    assert copy.head.names == ("gap_min",)
+    file.write_text(head(weight=2.0).text())
+    with pytest.raises(RecipeError, match=r"is another one: its sha256 is \w+, not \w+"):
+        foretell.parse(str(recipe))
+    assert foretell.parse(f"full stop=judge(path='{file}', bar=2)") != recipe
+
+
+def test_the_rule_is_the_same_in_a_batch(file: Path) -> None:
+    model, recipe = model_of("network", 3), Recipe(stop=Judge(str(file), 0.7))
+    requests = [Request(prompt, LAYOUT, recipe) for prompt in PROMPTS]
+    state, _ = run(model, requests)
+    singles = [run(model, [request])[0] for request in requests]
+    assert [int(one.step[0]) for one in singles] == state.step.tolist()
+    assert len({*state.step.tolist()}) > 1, "and it stops some of them before others"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"foretell_judge": 2}, "its format is 2"),
+        ({"features": ["gap_mim"]}, "did you mean 'gap_min'"),
+        ({"features": []}, "needs a feature"),
+        ({"mean": [0.0, 1.0]}, "1 features need as many means"),
+        ({"scale": [0.0]}, "positive scales"),
+        ({"mean": [float("nan")]}, "must be finite"),
+        ({"layers": [{"weight": [[1.0, 2.0]], "bias": [0.0]}]}, r"takes 1 numbers, got a weight of \(1, 2\)"),
+        ({"layers": [{"weight": [[1.0], [2.0]], "bias": [0.0, 0.0]}]}, "must give one number, got 2"),
+        ({"layers": None}, "holds no judge"),
+        ({"trained": ...}, "'trained' is missing"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(file: Path, change: dict[str, Any], says: str) -> None:
+    whole = json.loads(file.read_text()) | change
+    file.write_text(json.dumps({name: value for name, value in whole.items() if value is not ...}))
+    with pytest.raises(RecipeError, match=says):
+        Judge(str(file))
+
+
+def test_no_file_at_all(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"cannot read the judge nowhere\.json"):
+        foretell.parse("full stop=judge(path='nowhere.json')")
+    (tmp_path / "other.json").write_text("[1]")
+    with pytest.raises(RecipeError, match="expected an object"):
+        Judge(str(tmp_path / "other.json"))
+    with pytest.raises(RecipeError, match="bar must be"):
+        Judge("nowhere.json", float("nan"))
+    assert set(ANSWER) < set(FEATURES)
