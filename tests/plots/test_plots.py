@@ -115,7 +115,7 @@ def test_risks_draw_a_panel_for_each_task_with_points_where_they_belong() -> Non
     figure = stops.risks({"a": points, "b": points[:1], "c": points, "d": points})
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title() for axes in shown] == ["a", "b", "c", "d"]
-    lines = [line for line in shown[0].lines if line.get_marker() in risk.MARKERS]
+    lines = [line for line in shown[0].lines if line.get_marker() in stops.MARKERS]
     assert [line.get_xydata().tolist() for line in lines] == [[[2.0, 10.0]], [[3.0, 0.0]]]  # type: ignore[union-attr]
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == 2
     (legend,) = figure.legends

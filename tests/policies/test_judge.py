@@ -192,3 +192,14 @@ def test_no_file_at_all(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="bar must be"):
         Judge("nowhere.json", float("nan"))
     assert set(ANSWER) < set(FEATURES)
+
+
+def test_an_answer_that_has_just_come_here_has_not_stood() -> None:
+    """However long its tokens have been there."""
+    trace = traces(Recipe())[0]
+    state = trace.states()
+    at = len(trace) - 1
+    stood = ("stood_mean", "stood_min")
+    assert (features(trace, state, stood)[at] > 0).all()
+    state.stayed = torch.zeros_like(state.stayed)
+    assert (features(trace, state, stood)[at] == 0).all()

@@ -37,6 +37,11 @@ class Look:
         return torch.where(same, self.state.unchanged + 1, 0).float().log1p()
 
     @cached_property
+    def stayed(self) -> Tensor:
+        """[B, N] the same of the answer, which has changed when it is found in another place."""
+        return torch.minimum(self.stood, self.state.stayed.float().log1p()[:, None])
+
+    @cached_property
     def ends(self) -> Tensor:
         """[B, N] chance of an end of text, where that is what is proposed."""
         tokens = self.beliefs.tokens
@@ -81,8 +86,8 @@ ANSWER: Mapping[str, Callable[[Look], Tensor]] = {
     "margin_min": lambda one: least(one.beliefs.margin, one.answer),
     "entropy_mean": lambda one: mean(one.beliefs.entropy, one.answer),
     "entropy_max": lambda one: -least(-one.beliefs.entropy, one.answer),
-    "stood_mean": lambda one: mean(one.stood, one.answer),
-    "stood_min": lambda one: least(one.stood, one.answer),
+    "stood_mean": lambda one: mean(one.stayed, one.answer),
+    "stood_min": lambda one: least(one.stayed, one.answer),
     "ends": lambda one: mean(one.ends, one.answer),
     "answer_masked": lambda one: mean(one.state.masked.float(), one.answer),
     "progress": lambda one: one.state.progress,
