@@ -43,6 +43,19 @@ def test_the_answer_settles_before_the_reasoning_is_written(engine: foretell.Eng
     assert full.trace.last_change() < int(steps_of_reasoning.max()) / 2
 
 
+def test_swift_says_the_same_in_few_steps(engine: foretell.Engine) -> None:
+    full, swift = engine.generate(QUESTION), engine.generate(QUESTION, recipe="swift")
+    assert swift.text == full.text
+    assert swift.forwards < full.forwards / 5
+
+
+def test_the_student_answers_with_half_the_steps() -> None:
+    student = foretell.load("tiny-sdtt")
+    done = student.generate(QUESTION, steps=32)
+    assert done.text == "3 * 4 = 12 . 12 - 5 = 7 . The answer is 7"
+    assert done.steps == 32
+
+
 def test_the_answer_is_found_without_a_suffix(engine: foretell.Engine) -> None:
     """The model writes the marker itself; nothing says where the answer stands or how long it is."""
     recipe = "prophet stop.reduce=min region=delimiter('The answer is')"
