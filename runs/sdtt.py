@@ -19,6 +19,7 @@ from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
 from foretell.lab.report import Row, compare
 from foretell.lab.results import Record
+from foretell.lab.statistics import mcnemar
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from page import percent, points, problems, prose, publish, spread, table
@@ -27,6 +28,7 @@ from shared import SIDE, benchmark, decoded, go, options_of, parser_of, renamed,
 FULL, CONTROL, STUDENT = "teacher, full", "teacher, half", "SDTT, half"
 RULES = {"mean gap": Prophet(), "min gap": Prophet(reduce="min")}
 NAMES = (FULL, CONTROL, STUDENT, *(f"{who}, {rule}" for who in ("Prophet", "SDTT + Prophet") for rule in RULES))
+SURE = 0.05  # of McNemar's exact test, below which a difference is called one
 PAPER = {  # LLaDA-8B on GSM8K, window 256: accuracy, steps, speedup
     "teacher, full": (77.1, 256, 1.0),
     "teacher, half": (76.2, 128, 2.0),
@@ -74,14 +76,12 @@ def cells(task: str, row: Row) -> list[str]:
 
 def gain(task: str, bought: Row) -> str:
     """What distilling did at the same number of steps."""
-    if bought.difference_low > 0:
-        said = "distilling helped"
-    elif bought.difference_high < 0:
-        said = "distilling did harm"
-    else:
-        said = "no difference is shown at this n"
+    chance = mcnemar(bought.lost, bought.won)
+    said = "no difference is shown at this n"
+    if chance <= SURE:
+        said = "distilling helped" if bought.won > bought.lost else "distilling did harm"
     change = f"{100 * bought.difference:+.1f} points ({points(bought.difference_low, bought.difference_high)})"
-    return f"- {task}: {change}, {bought.won} won and {bought.lost} lost; {said}."
+    return f"- {task}: {change}, {bought.won} won and {bought.lost} lost (exact p {chance:.2f}); {said}."
 
 
 def markdown(found: dict[str, tuple[list[Row], Row]], options: argparse.Namespace) -> list[str]:

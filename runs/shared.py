@@ -23,7 +23,7 @@ from foretell.lab.bundled import BUNDLED
 from foretell.lab.catalogue import benchmark_named
 from foretell.lab.evaluate import Bench, Evaluation, run
 from foretell.lab.manifest import FILE as MANIFEST
-from foretell.lab.manifest import read_manifest
+from foretell.lab.manifest import differences, read_manifest
 from foretell.lab.replays import Study, gather
 from foretell.lab.results import Record, read_records
 from foretell.models.family import Settings
@@ -174,7 +174,11 @@ def grow(bench: Bench) -> None:
     for folder in (out.parent / str(count) for count in reversed(fewer)):
         alike = {name: value for name, value in wanted.items() if name not in SIZE}
         there = {name: value for name, value in read_manifest(folder).items() if name not in SIZE}
-        if there == alike and finished(folder) and ids >= {record.id for record in read_records(folder)}:
+        if (
+            not list(differences(there, alike))
+            and finished(folder)
+            and ids >= {record.id for record in read_records(folder)}
+        ):
             part = out.with_name(f".{out.name}.part")  # a folder is whole or not there
             shutil.rmtree(part, ignore_errors=True)
             shutil.copytree(folder, part, ignore=shutil.ignore_patterns(".lock", "report.*"))
