@@ -1,6 +1,6 @@
 """Speed: our loop beside a plain one, its own share of a step, queues, memory, scaling, int8 weights and torch.compile.
 
-    python runs/bench.py                     # all parts, about eight minutes on two idle cores
+    python runs/bench.py                     # all parts, about twenty minutes on two idle cores
     python runs/bench.py --parts a d         # some of them; the others keep their last numbers
 
 Ratios of medians of runs that take turns in one process, on the same weights. A finished part is written at once, so an
@@ -30,6 +30,7 @@ BIG = Size()  # (a), (b): LLaDA's vocabulary
 THIN = Size(width=64, layers=1)  # (d): what the network itself takes is not asked
 SMALL = Size(width=256, layers=4, vocabulary=32_768)  # (e)
 WINDOWS = (64, 128, 256, 512)
+QUEUES = 2  # rounds of (c)
 VARIED = {"rows": (1, 2, 4, 8), "window": (64, 128, 256, 512), "vocabulary": (8192, 16_384, 32_768, 65_536, 131_072)}
 
 
@@ -38,7 +39,7 @@ def said(name: str, turn: int, seconds: float) -> None:
 
 
 def queued(options: argparse.Namespace) -> dict[str, Any]:
-    return served(options.requests, options.batch_size, options.rounds, options.out, said)
+    return served(options.requests, options.batch_size, QUEUES, options.out, said)
 
 
 def scaled(options: argparse.Namespace) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def served(count: int, batch_size: int, rounds: int, results: Path, tell: Tell |
         for recipe, text in texts.items()
         for name, way in ways(engine, orders(engine, benchmark, text, examples), batch_size).items()
     }
-    found = in_turn(every, rounds, tell)
+    found = in_turn(every, rounds, tell, warm=False)  # tens of seconds each
     base = found[f"{FULL}, one by one"]
     lines: dict[str, Any] = {}
     for name, one in found.items():

@@ -79,6 +79,8 @@ def test_ways_take_turns() -> None:
     assert (found["a"].result, found["b"].result) == (5, 6)
     assert [len(one.seconds) for one in found.values()] == [2, 2]
     assert found["a"].median >= 0
+    order.clear()
+    assert in_turn({"a": way("a")}, 2, warm=False)["a"].result == len(order) == 2
     with pytest.raises(RecipeError, match="rounds must be at least 1, got 0"):
         in_turn({}, 0)
 

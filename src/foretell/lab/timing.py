@@ -32,16 +32,21 @@ class Clocked(Generic[T]):
 
 
 def in_turn(
-    ways: Mapping[str, Callable[[], T]], rounds: int, tell: Callable[[str, int, float], None] | None = None
+    ways: Mapping[str, Callable[[], T]],
+    rounds: int,
+    tell: Callable[[str, int, float], None] | None = None,
+    *,
+    warm: bool = True,
 ) -> dict[str, Clocked[T]]:
     """Run all ways one after the other, `rounds` times, so that a machine that gets slower treats them alike.
 
-    A round before those warms up and does not count. `tell` hears of every run: its way, round and seconds.
+    A round before those warms up and does not count; ways that take long can do without. `tell` hears of every run:
+    its way, round and seconds.
     """
     whole("rounds", rounds, 1)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     results: dict[str, T] = {}
-    for turn in range(rounds + 1):
+    for turn in range(0 if warm else 1, rounds + 1):
         for name, way in ways.items():
             started = time.perf_counter()
             results[name] = way()
