@@ -71,7 +71,7 @@ def kept(folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each way that count (default: 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each way that count, but 2 of (c) (default: 5)")
     parser.add_argument("--steps", type=int, default=16, help="of (a) and (b) (default: 16)")
     parser.add_argument("--requests", type=int, default=64, help="of (c) (default: 64)")
     parser.add_argument("--batch-size", type=int, default=16, help="of (c) (default: 16)")

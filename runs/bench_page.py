@@ -98,7 +98,7 @@ def queues(part: Part) -> list[str]:
         ),
         goal(
             f"the best stack, continuous, at least {STACK:g}x full one by one at no more than {100 * LOST:g} points "
-            f"lost ({stack['speedup']:.2f}x and {100 * lost:+.1f} points lost here)",
+            f"lost ({stack['speedup']:.2f}x and {-100 * lost:+.1f} points here)",
             stack["speedup"] >= STACK and lost <= LOST,
         ),
     ]

@@ -159,6 +159,9 @@ def _policy(kind: str, node: ast.expr, where: str) -> Any:
     for parameter in given:
         if parameter not in hints:
             raise RecipeError(unknown(f"parameter of {name}", parameter, hints))
+    for one in fields(cls):
+        if one.init and one.name not in given and one.default is one.default_factory is MISSING:
+            raise RecipeError(f"{where} needs {name}'s {one.name}: {name}({one.name}=...)")
     return cls(**{parameter: _value(hints[parameter], arg, f"{where}.{parameter}") for parameter, arg in given.items()})
 
 

@@ -108,6 +108,13 @@ def test_another_model_is_noted(checkpoint: Path, file: Path, tmp_path: Path) ->
     assert "the model runs in bfloat16, not float32" in note
 
 
+def test_rounded_weights_are_noted(checkpoint: Path, file: Path) -> None:
+    pytest.importorskip("torchao", reason="int8 weights need torchao")
+    rounded = foretell.load(checkpoint, quantize="int8")
+    (note,) = rounded.generate(PROMPT, recipe="prophet", stop=file, **ASKED).notes
+    assert "the model runs in float32+int8, not float32" in note
+
+
 def test_pins_that_change_with_the_example_are_not_compared(engine: foretell.Engine, certificate: Certificate) -> None:
     loose = replace(certificate, pins=None)
     assert engine.order(stop=loose, **(ASKED | {"pins": {0: "Tom"}})).notes == ()

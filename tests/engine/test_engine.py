@@ -56,6 +56,12 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (PROMPT, {"layout": "sudoku"}, RequestError, "describes no layouts"),
     (PROMPT, {"max_new_tokens": 250}, RequestError, "are more than the 256"),
     (PROMPT, {**SMALL, "steps": 0}, RecipeError, "steps must be at least 1, got 0"),
+    (PROMPT, {"recipe": 5}, RequestError, "recipe must be a recipe or its text, got 5"),
+    (PROMPT, {"layout": 3}, RequestError, "layout must be a text, got 3"),
+    (PROMPT, {"pins": [1]}, RequestError, "pins must be a mapping from window offsets to token ids or texts, got [1]"),
+    (PROMPT, {**SMALL, "answer_start": "1"}, RequestError, "answer_start must be a whole number, got '1'"),
+    (PROMPT, {"recipe": "prophet stop=judge"}, RecipeError, "stop needs judge's path: judge(path=...)"),
+    (PROMPT, {"recipe": "full region=pattern"}, RecipeError, "region needs pattern's regex: pattern(regex=...)"),
     (3, SMALL, RequestError, "a string or a list of messages, got int"),
     ([{"role": "usr", "content": "Tom"}], SMALL, RequestError, "did you mean 'user'"),
 ]

@@ -14,11 +14,12 @@ from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
 from foretell.lab.calibrate import Calibrated, Calibration, Goal, calibrate
 from foretell.lab.evaluate import Bench, Evaluation, evaluate
-from foretell.lab.families import FAMILIES, Family
+from foretell.lab.families import FAMILIES, Family, by_tokens
 from foretell.lab.full import planned
 from foretell.lab.results import Record, read_records
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
+from foretell.spec import spell
 
 EXAMPLES = 24
 GOAL: dict[str, Any] = {"risk": 0.2, "confidence": 0.9}  # 11 examples without an error, or 24 with one, show this
@@ -289,3 +290,20 @@ def test_examples_with_windows_of_their_own_are_refused(checkpoint: Path, tmp_pa
     odd = replace(plan, layouts=(plan.layouts[0], foretell.Layout(9)))
     with pytest.raises(RequestError, match="do not share one window"):
         odd._check()
+
+
+def test_a_parallel_recipe_has_its_own_clock(checkpoint: Path, tmp_path: Path) -> None:
+    """Progress is what is filled there; the rule that is written says so and can be used with the recipe."""
+    rule = tmp_path / "rule.json"
+    made = calibrate(str(checkpoint), task="choice", recipe="swift", limit=EXAMPLES, seed=3, out=rule, **GOAL)
+    assert all("clock=tokens" in trial.stop for trial in made.trials)
+    engine = foretell.load(checkpoint)
+    assert engine.order(recipe="swift", stop=rule).recipe.transfer.parallel
+    sched = by_tokens(FAMILIES["sched"]).rules[0]
+    assert spell(sched).count("clock=tokens") == 1
+
+
+def test_a_cache_needs_an_answer_that_is_laid_out(checkpoint: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"prompts": [f"Tom has {n} apples." for n in (3, 4)], "options": {"max_new_tokens": 8}}
+    with pytest.raises(RequestError, match=r"with cache=dual a rule can be certified only where the answer is laid"):
+        calibrate(str(checkpoint), recipe="dual region=masked", work=tmp_path, **asked, **GOAL)

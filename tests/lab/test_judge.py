@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
 from foretell.lab.calibrate import Calibration, Goal, calibrate
 from foretell.lab.evaluate import Evaluation, evaluate
@@ -128,6 +130,12 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
     assert found.family == "judge"
     assert found.certified
     assert found.rule == Judge(str(path), found.setting or 0.0)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for file in (path, out):
+        shutil.copy(file, elsewhere)
+    moved = read_certificate(elsewhere / "rule.json").rule
+    assert moved == Judge(str(elsewhere / "judge.json"), found.setting or 0.0)
     plan = Calibration.prepare(
         planned(str(checkpoint), "choice", None, "full", None, tmp_path / "work", {}, limit=24, seed=3),
         Goal(family=judged(path)),
@@ -150,3 +158,9 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
 def test_nonsense_is_refused(wish: dict[str, Any], says: str) -> None:
     with pytest.raises(RecipeError, match=says):
         Lesson(**wish)
+
+
+def test_a_cache_leaves_nothing_to_see_of_the_text(checkpoint: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"task": "choice", "recipe": "dual", "limit": 4, "work": tmp_path}
+    with pytest.raises(RequestError, match=r"cannot learn from cache=dual.*look=\"answer\""):
+        teach(str(checkpoint), **asked)

@@ -12,6 +12,7 @@ import typer
 
 from foretell.cli.console import problem
 from foretell.engine.completion import Failure
+from foretell.engine.outcome import Usage
 from foretell.errors import RequestError
 
 if TYPE_CHECKING:
@@ -39,11 +40,13 @@ def totals(done: Sequence[Completion], seconds: float) -> str:
         return "no prompt was decoded"
     steps, budget = sum(one.steps for one in done), sum(one.budget for one in done)
     settled = sum(one.finish == "settled" for one in done)
+    usage = sum((Usage(one.computed, one.spent) for one in done), Usage())
     return " · ".join(
         (
             f"{len(done)} prompts",
             f"{steps / len(done):.1f} of {budget / len(done):.0f} steps on average ({budget / steps:.2f}x fewer)",
             f"{settled} settled early",
+            f"{usage.padding:.1%} of the columns padding",
             f"{seconds:.2f} s",
         )
     )

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast, get_type_hints
@@ -25,6 +28,7 @@ from foretell.spec import read, spell
 FORMAT = 1
 LOSSES = ("consistency", "success")  # another answer than full decoding's · wrong where full decoding is right
 MODEL_FILES = ("config.json", "tokenizer*.json", "*.safetensors")
+_JUDGE = re.compile(r"judge\(path='([^']*)'")
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -89,8 +93,8 @@ class Certificate:
 
     def save(self, path: str | Path) -> None:
         """Write the rule; a reader sees the old file or the whole new one."""
-        shown = asdict(self)
-        head = {"foretell_rule": FORMAT, "stop": shown.pop("stop")}
+        shown, folder = asdict(self), Path(path).absolute().parent
+        head = {"foretell_rule": FORMAT, "stop": _JUDGE.sub(partial(_leading, folder), shown.pop("stop"))}
         text = f'{{\n{_lines(head)},\n "certificate": {{\n{_lines(shown, indent=2)}\n }}\n}}\n'
         try:
             with replacing(Path(path)) as file:
@@ -141,7 +145,7 @@ def read_certificate(path: str | PathLike[str]) -> Certificate:
     except ValueError as error:
         raise RequestError(f"{path} is not JSON: {error}") from error
     try:
-        return _certificate(value)
+        return _certificate(value, Path(path).parent)
     except ForetellError as error:
         raise RequestError(f"{path} holds no stopping rule that calibrate wrote: {error}") from error
 
@@ -171,7 +175,16 @@ def model_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _certificate(value: Any) -> Certificate:
+def _leading(folder: Path, judge: re.Match[str]) -> str:
+    """A judge's file as it is found from the rule's folder: both can be read from anywhere, and move together."""
+    return f"judge(path={os.path.relpath(judge[1], folder)!r}"
+
+
+def _found(folder: Path, judge: re.Match[str]) -> str:
+    return f"judge(path={str(folder / judge[1])!r}"
+
+
+def _certificate(value: Any, folder: Path) -> Certificate:
     if not isinstance(value, Mapping) or "foretell_rule" not in value:
         raise RequestError('expected an object with "foretell_rule"')
     if value["foretell_rule"] != FORMAT:
@@ -180,6 +193,8 @@ def _certificate(value: Any) -> Certificate:
     if not isinstance(shown, Mapping):
         raise RequestError('"certificate" must be an object')
     given = {"stop": value.get("stop"), **shown}
+    if isinstance(given["stop"], str):
+        given["stop"] = _JUDGE.sub(partial(_found, folder), given["stop"])
     hints = get_type_hints(Certificate)
     for name in given:
         if name not in hints:

@@ -305,7 +305,10 @@ def load(
         quantize_weights(_network(loaded))
     if compile:
         compile_blocks(_network(loaded))
-    return Engine(loaded, codec, layouts_of(folder))
+    engine = Engine(loaded, codec, layouts_of(folder))
+    if quantize is not None:
+        engine.dtype = f"{engine.dtype}+{quantize}"  # what a certificate holds for
+    return engine
 
 
 def _single(prompt: Prompt | Sequence[Prompt]) -> bool:

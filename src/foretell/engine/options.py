@@ -47,6 +47,12 @@ REMASKINGS: dict[str, Score] = {
 }
 WINDOW = 256  # positions generated unless someone says otherwise
 ANSWER = 5  # tokens watched behind a suffix unless someone says otherwise, as in the released code
+KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
+    (("recipe",), (str, Recipe), "a recipe or its text"),
+    (("layout", "remasking", "suffix"), str, "a text"),
+    (("pins",), Mapping, "a mapping from window offsets to token ids or texts"),
+    (("answer_start",), int, "a whole number"),
+)
 NO_REGION = (
     "this window has no answer region, so the stopping rule watches every position that is still masked; "
     "give a suffix and an answer length for the paper's rule"
@@ -89,6 +95,8 @@ class Options:
             if ours in named:
                 raise RequestError(f"{name!r} is another name of {ours!r}, which is given already")
             named[ours] = value
+        for name, value in named.items():
+            _typed(name, value)
         if named.get("stop") is not None:
             named["stop"] = stop_of(named["stop"])
         return cls(**named)
@@ -109,6 +117,13 @@ class Order:
     recipe: Recipe
     seed: int
     notes: tuple[str, ...] = ()
+
+
+def _typed(name: str, value: object) -> None:
+    """An error unless the value is of the kind that `Options` says; other numbers are checked where they are used."""
+    for names, kinds, words in KINDS:
+        if name in names and value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise RequestError(f"{name} must be {words}, got {value!r:.80}")
 
 
 def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:

@@ -15,7 +15,7 @@ from foretell.engine.options import Order
 from foretell.errors import RequestError, one_of
 from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation, Watch, run
-from foretell.lab.families import Family, family_named
+from foretell.lab.families import Family, by_tokens, family_named
 from foretell.lab.full import in_full, mark, planned
 from foretell.lab.manifest import examples_hash
 from foretell.lab.outcomes import Outcomes, outcomes
@@ -24,7 +24,9 @@ from foretell.lab.replays import Case, studied
 from foretell.lab.results import Record, read_records
 from foretell.lab.risk import Choice, certify, checked, too_few
 from foretell.layout import Layout
+from foretell.policies.cache.off import Off
 from foretell.policies.stop.never import Never
+from foretell.presets import parse
 from foretell.recipe import Recipe
 from foretell.spec import spell
 
@@ -80,6 +82,8 @@ class Calibration:
     def prepare(cls, what: Evaluation, goal: Goal) -> Calibration:
         """Everything that can be wrong is found here. `what` has one recipe, whose own stopping rule is left out."""
         family = family_named(goal.family)
+        if parse(what.recipes[0]).transfer.parallel:
+            family = by_tokens(family)
         bench, orders = in_full(what, family.rules[-1], family.region)
         recipe = replace(orders[0].recipe, stop=Never())
         other = None if goal.against is None else _against(what, goal.against)
@@ -92,6 +96,11 @@ class Calibration:
         task = self.bench.what.task
         if len({(layout.length, layout.answer) for layout in self.layouts}) > 1:
             raise RequestError(f"the examples of {task} do not share one window and answer region")
+        if self.recipe.cache != Off() and self.layouts[0].answer is None:
+            raise RequestError(
+                f"with cache={spell(self.recipe.cache)} a rule can be certified only where the answer is laid out (a "
+                "suffix and an answer length): a trace does not hold what a commit would compute elsewhere"
+            )
         if not self.examples:
             raise RequestError(
                 f"all examples taught the judge; calibrate it on others of {task}: more, or another seed"

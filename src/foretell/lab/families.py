@@ -122,6 +122,17 @@ def judged(path: str | Path) -> Family:
     return Family("judge", about, "log-odds", bars, partial(Judge, str(path)), seen=frozenset(taught))
 
 
+def by_tokens(family: Family) -> Family:
+    """The family for recipes that fill many masks a step, where progress is measured by the tokens that are filled."""
+    return replace(family, rule=lambda setting: _by_tokens(family.rule(setting)))
+
+
+def _by_tokens(rule: Stop) -> Stop:
+    if isinstance(rule, Prophet):
+        return replace(rule, clock="tokens")
+    return All(tuple(map(_by_tokens, rule.rules))) if isinstance(rule, All) else rule
+
+
 def family_named(name: str | Family) -> Family:
     """A family by its name; one's own passes through."""
     if isinstance(name, Family):

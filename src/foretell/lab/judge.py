@@ -25,9 +25,11 @@ from foretell.lab.evaluate import Bench, Evaluation, Watch
 from foretell.lab.full import in_full, mark, planned
 from foretell.lab.outcomes import together
 from foretell.lab.replays import Case, studied
+from foretell.policies.cache.off import Off
 from foretell.policies.stop.features import ANSWER, FEATURES, features
 from foretell.policies.stop.head import Head
 from foretell.policies.stop.sure import Sure
+from foretell.spec import spell
 
 LOOKS: Mapping[str, tuple[str, ...]] = {"answer": tuple(ANSWER), "text": tuple(FEATURES)}
 ROUNDS = 200  # of L-BFGS, each over all steps of all traces
@@ -78,7 +80,14 @@ class Schooling:
     @classmethod
     def prepare(cls, what: Evaluation, lesson: Lesson) -> Schooling:
         """Everything that can be wrong is found here."""
-        return cls(in_full(what, Sure())[0], lesson)
+        bench, orders = in_full(what, Sure())
+        cache = orders[0].recipe.cache
+        if lesson.look == "text" and cache != Off():
+            raise RequestError(
+                f"a judge that looks at the text cannot learn from cache={spell(cache)}, which leaves masks "
+                'uncomputed; let it look at the answer (look="answer"), or teach it without a cache'
+            )
+        return cls(bench, lesson)
 
     def run(self, watch: Watch | None = None) -> Taught:
         """Decode what is not there yet, and train."""

@@ -75,7 +75,7 @@ def synchronous(engine: Engine, orders: Orders, batch_size: int) -> Served:
     usage = Usage()
     for start in range(0, len(requests), batch_size):
         batch = requests[start : start + batch_size]
-        state = lay_out(batch, engine.model.mask_id, engine.codec.end_ids, engine.device)
+        state = lay_out(batch, engine.model.mask_id, engine.codec.end_ids, engine.device, engine.words)
         model = Rectangle(engine.model, len(batch))
         for _ in decode(model, state, batch[0].recipe):
             pass
