@@ -35,6 +35,7 @@ from foretell.policies.stop.combined import Any as AnyOf
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.scales import Gap, LogOdds, Ranks
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Staged
 from foretell.policies.stop.stable import Stable
 from foretell.policies.stop.sure import Sure
@@ -74,6 +75,7 @@ def stops(clocks: list[str | None]) -> Any:
         over=over,
         clock=st.sampled_from(clocks),
         one_based=st.booleans(),
+        scale=st.sampled_from([Gap(), LogOdds(), Ranks()]),
     )
     entropies = st.builds(Sure, st.sampled_from([0.1, 1.0]), over)
     plain = st.sampled_from([Never(), Stable(2, 1.0), Stable(1, float("inf")), Persistent(1), Persistent(3)])
