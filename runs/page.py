@@ -33,7 +33,9 @@ def command(script: str, options: argparse.Namespace) -> str:
     model = "" if options.own else f" --model {folder_of(options.model).name}"
     tasks = "" if options.tasks == options.bundled else f" --tasks {' '.join(options.tasks)}"
     limit = "" if options.limit == options.standard else f" --limit {options.limit}"
-    return f"`python runs/{script}.py{model}{tasks}{limit}`"
+    changed = getattr(options, "taught", None) not in (None, getattr(options, "lessons", None))
+    taught = f" --taught {options.taught}" if changed else ""
+    return f"`python runs/{script}.py{model}{tasks}{limit}{taught}`"
 
 
 def prose(*sentences: str) -> str:

@@ -34,6 +34,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     """The study's command line with what these scripts add to it."""
     made = parser_of(doc, limit=COUNT)
     made.add_argument("--taught", type=int, default=TAUGHT, help=f"problems that teach a judge (default: {TAUGHT})")
+    made.set_defaults(lessons=TAUGHT)
     made.add_argument("--tables", type=Path, help="where replays are kept; default: beside the decodings")
     return made
 

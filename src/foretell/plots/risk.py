@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-COLOURS = ("#8a8a8a", "#2e9e4f", "#17a2b8", "#3b78b5", "#7b5ea7", "#f2a33c", "#c0392b", "#5d4037", "#c9a227")
+COLOURS = ("#8a8a8a", "#2e9e4f", "#17a2b8", "#3b78b5", "#7b5ea7", "#f2a33c", "#c0392b", "#5d4037", "#c9a227", "#d6569a")
 TOP = 1.6  # the picture ends at so many times the largest risk asked for
 
 
