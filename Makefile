@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check format test-slow test-lm-eval bench study train-tiny distil-tiny clean
+.PHONY: setup demo test check format explore test-slow test-lm-eval bench study train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
 
@@ -24,6 +24,10 @@ check: setup
 
 test: check
 	$(BIN)/pytest -n 2
+
+# Random examples other than those of `make test`, which are the same every time.
+explore: setup
+	$(BIN)/pytest -n 2 --hypothesis-profile=explore
 
 test-slow: setup
 	$(BIN)/pytest -m slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import foretell
@@ -14,6 +15,9 @@ from foretell.models.llada import LLADA, save_llada
 from foretell.models.transformer import Transformer, TransformerConfig
 
 torch.set_num_threads(1)  # small tensors are slower with more
+settings.register_profile("fixed", derandomize=True)  # the same examples every time; `make explore` draws others
+settings.register_profile("explore", print_blob=True)
+settings.load_profile("fixed")
 
 TINY = Path(foretell.__file__).parent / "models" / "tiny"
 

@@ -19,7 +19,7 @@ CANVAS = [5, 6, 7, 8, 0, 0, 0, 0]
 
 def test_int8_weights_are_nearly_the_same() -> None:
     pytest.importorskip("torchao", reason="int8 weights need torchao")
-    model = network(3)
+    model = network(3).float()
     before = logits_of(model, CANVAS, 4)
     quantize_weights(model)
     after = logits_of(model, CANVAS, 4)
