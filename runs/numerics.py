@@ -3,7 +3,7 @@
     python runs/numerics.py                  # 800 held-out problems of two tasks in three formats
 
 Every format decodes the same problems in full, with traces; what a rule loses in a format is another answer than that
-format's own full decoding gives. int8 are the weights of every matrix rounded to 255 levels a row. Rules look at the
+format's own full decoding gives. int8 is `quantize="int8"`: the weights between embedding and head. Rules look at the
 gap, at log-odds, or at the gap's rank, whose quantiles are fitted anew in each format, without any labels. Can be
 interrupted and started again.
 """
@@ -11,17 +11,13 @@ interrupted and started again.
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
-from foretell.engine.certificate import model_hash
-from foretell.engine.folder import folder_of
 from foretell.lab.coverage import Kept, Splits, halves
 from foretell.lab.families import FAMILIES, Family, ranked
 from foretell.policies.stop.scales import Ranks
@@ -47,38 +43,13 @@ class Row:
     again: Kept  # with the rule that the format's own does
 
 
-def rounded(folder: Path, out: Path) -> Path:
-    """A checkpoint whose matrices have weights that int8 can hold, with a scale a row."""
-    if not out.exists():
-        part = out.with_name(f".{out.name}.part")  # a folder is whole or not there
-        shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(folder, part)
-        for file in part.glob("*.safetensors"):
-            save_file({name: _int8(weight) for name, weight in load_file(file).items()}, file, {"format": "pt"})
-        part.rename(out)
-    return out
-
-
-def _int8(weight: torch.Tensor) -> torch.Tensor:
-    if weight.dim() != 2:
-        return weight
-    step = weight.float().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
-    return ((weight / step).round() * step).to(weight.dtype)
-
-
 def in_format(name: str, options: argparse.Namespace) -> argparse.Namespace:
-    """The same command line for the model in another format."""
+    """The same command line for the model in another format, whose decodings have a folder of their own."""
     if name == "float32":
         return options
-    changed: dict[str, Any] = {
-        "dtype": name,
-        "decodings": options.decodings.with_name(f"{options.decodings.name}-bf16"),
-    }
-    if name == "int8":
-        folder = folder_of(options.model)
-        model = rounded(folder, options.work / f"{folder.name}-{model_hash(folder)[:8]}-int8")
-        changed = {"model": str(model), "decodings": options.work / f"{model.name}-{model_hash(model)[:8]}"}
-    return argparse.Namespace(**vars(options) | changed)
+    changed: dict[str, Any] = {"quantize": name} if name == "int8" else {"dtype": name}
+    folder: Path = options.decodings
+    return argparse.Namespace(**vars(options) | changed | {"decodings": folder.with_name(f"{folder.name}-{name}")})
 
 
 def families(pool: Pool) -> dict[str, Family]:
@@ -138,8 +109,8 @@ def markdown(rows: list[Row], options: argparse.Namespace) -> list[str]:
             f"certified for a risk of {100 * RISK:g}% at confidence {CONFIDENCE:g} on one half, in float32 or in the",
             "format itself, and looked at in the format on the other half: speedup in steps, risk (another answer",
             "than the format's own full decoding), and the share of the splits whose rule has a risk above eps over",
-            "all problems. Agrees: full decodings that give float32's answer. int8: matrices rounded to 255 levels",
-            f"a row. Ranks are fitted on {options.taught} other problems in each format.",
+            'all problems. Agrees: full decodings that give float32\'s answer. int8: `quantize="int8"`, the weights',
+            f"between embedding and head. Ranks are fitted on {options.taught} other problems in each format.",
             command("numerics", options),
         ),
         *table(headings, [cells(row) for row in rows], words=3),

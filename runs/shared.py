@@ -64,7 +64,7 @@ def parser_of(
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
     parser.add_argument("--allow-code-execution", action="store_true", help="HumanEval and MBPP run what is written")
-    parser.set_defaults(bundled=tuple(bundled), public=tuple(public), standard=limit)
+    parser.set_defaults(bundled=tuple(bundled), public=tuple(public), standard=limit, quantize=None)
     return parser
 
 
@@ -142,6 +142,7 @@ def evaluation(
         batch_size=options.batch_size,
         device=options.device,
         dtype=options.dtype,
+        quantize=options.quantize,
         allow_code_execution=options.allow_code_execution,
         **({"workers": options.workers} | changes),
     )
