@@ -110,6 +110,12 @@ def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, 
         calibrate(str(checkpoint), against="prophet", out=rule, **asked, **wish)
 
 
+def test_it_holds_for_the_weights_that_were_decoded_with(checkpoint: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torchao", reason="int8 weights need torchao")
+    options: dict[str, Any] = {"task": "choice", "limit": 12, "out": tmp_path / "rule.json", **GOAL}
+    assert calibrate(str(checkpoint), quantize="int8", **options).certificate.dtype == "float32+int8"
+
+
 def test_the_file_is_the_certificate_and_always_the_same(made: Calibrated, checkpoint: Path, home: Path) -> None:
     path = home / "rule.json"
     assert read_certificate(path) == made.certificate

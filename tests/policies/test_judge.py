@@ -19,7 +19,7 @@ from foretell.layout import Layout, Request, lay_out
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.features import ANSWER, FEATURES, features, text
 from foretell.policies.stop.head import Head, read_head
-from foretell.policies.stop.judge import _HEADS, Judge
+from foretell.policies.stop.judge import Judge
 from foretell.protocols import Beliefs, Verdict
 from foretell.recipe import Recipe
 from foretell.state import DecodeState
@@ -144,7 +144,6 @@ def test_its_text_reads_back_and_means_one_head(file: Path) -> None:
     assert foretell.parse(str(recipe)) == recipe
     assert recipe != foretell.parse(f"full stop=judge(path='{file}', bar=3)")
     copy = pickle.loads(pickle.dumps(recipe.stop))
-    _HEADS.clear()
     assert copy.head.names == ("gap_min",)
     file.write_text(head(weight=2.0).text())
     with pytest.raises(RecipeError, match=r"is another one: its sha256 is \w+, not \w+"):

@@ -27,7 +27,7 @@ from foretell.spec import read, spell
 
 FORMAT = 1
 LOSSES = ("consistency", "success")  # another answer than full decoding's · wrong where full decoding is right
-MODEL_FILES = ("config.json", "tokenizer*.json", "*.safetensors")
+MODEL_FILES = ("config.json", "tokenizer*.json", "chat_template*", "*.safetensors")
 _JUDGE = re.compile(r"judge\(path='([^']*)'")
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -165,7 +165,7 @@ def stop_of(given: object) -> Stop | Certificate:
 
 
 def model_hash(folder: Path) -> str:
-    """sha256 over config, tokenizer and weights, in the order of their names."""
+    """sha256 over config, tokenizer, chat template and weights, in the order of their names."""
     digest = hashlib.sha256()
     for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.certificate import LOSSES, Certificate
-from foretell.engine.engine import Prompt
+from foretell.engine.engine import Engine, Prompt
 from foretell.engine.folder import folder_of
 from foretell.engine.options import Order
 from foretell.errors import RequestError, one_of
@@ -86,7 +86,7 @@ class Calibration:
             family = by_tokens(family)
         bench, orders = in_full(what, family.rules[-1], family.region)
         recipe = replace(orders[0].recipe, stop=Never())
-        other = None if goal.against is None else _against(what, goal.against)
+        other = None if goal.against is None else _against(what, goal.against, bench.engine)
         layouts = tuple(order.layout for order in orders)
         made = cls(bench, goal, family, recipe, layouts, other)
         made._check()
@@ -247,9 +247,9 @@ def calibrate(
     return made
 
 
-def _against(what: Evaluation, recipe: str) -> Bench:
+def _against(what: Evaluation, recipe: str, engine: Engine) -> Bench:
     """The other recipe on the same examples, in a folder of its own inside the first one's."""
-    bench = Bench.prepare(replace(what, recipes=(recipe,), out=what.out / "against"))
+    bench = Bench.prepare(replace(what, recipes=(recipe,), out=what.out / "against"), engine)
     if bench.ways[0].recipe.stop != Never():
         raise RequestError(f"answers are compared with those of a recipe that never stops early, got {recipe!r}")
     return bench

@@ -68,8 +68,8 @@ class Bench:
     ways: tuple[Way, ...]
 
     @classmethod
-    def prepare(cls, what: Evaluation) -> Bench:
-        """Everything that can be wrong is found here."""
+    def prepare(cls, what: Evaluation, engine: Engine | None = None) -> Bench:
+        """Everything that can be wrong is found here. `engine` is the model, if it is loaded already."""
         benchmark = benchmark_named(what.task, what.allow_code_execution)
         ways = tuple(Way.of(text, benchmark, what.options) for text in what.recipes)
         if "stop" in what.options and not any("stop" in way.options for way in ways):
@@ -80,10 +80,7 @@ class Bench:
         if len({one.id for one in examples}) < len(examples):
             raise RequestError(f"{what.task}: two examples have the same id")
         benchmark.grade(examples[0], None)  # where code has to be allowed to run, it says so now
-        loaded = load(what.model, what.device, what.dtype, compile=what.compile, quantize=what.quantize)
-        loaded.use_threads(1 if what.workers > 1 else what.threads)
-        # The benchmark lays its windows out; the layouts that the model describes do not apply.
-        bench = cls(what, Engine(loaded.model, loaded.codec), benchmark, examples, ways)
+        bench = cls(what, engine or _loaded(what), benchmark, examples, ways)
         for way in ways:
             bench.engine.request(examples[0].prompt, way.order(bench.engine, examples[0], what.seed))
         return bench
@@ -131,6 +128,13 @@ class Bench:
             "workers": what.workers,
             "versions": versions(),
         }
+
+
+def _loaded(what: Evaluation) -> Engine:
+    engine = load(what.model, what.device, what.dtype, compile=what.compile, quantize=what.quantize)
+    engine.use_threads(1 if what.workers > 1 else what.threads)
+    engine.layouts = {}  # a benchmark lays its windows out
+    return engine
 
 
 def evaluate(what: Evaluation, watch: Watch | None = None) -> list[Record]:

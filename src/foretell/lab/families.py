@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from foretell.errors import RecipeError, RequestError, unknown
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.judge import Judge
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.scales import LogOdds, Ranks
 from foretell.policies.stop.schedules import Exponential, Linear, Staged
@@ -29,7 +30,7 @@ FACTORS = tuple(round(2 ** (4 - step / 8), 4) for step in range(57))
 STEPS = (256, 192, 128, 96, 64, 48, 40, 32, 28, 24, 20, 18, 16, 14, *range(12, 0, -1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Family:
     """`rule(setting)` for the settings in order, the safest first."""
 
@@ -48,7 +49,7 @@ class Family:
         if self.published is not None and self.published not in self.settings:
             raise RecipeError(f"the family {self.name!r} has no member at {self.published!r}, its published setting")
 
-    @property
+    @cached_property
     def rules(self) -> tuple[Stop, ...]:
         return tuple(self.rule(setting) for setting in self.settings)
 
@@ -98,8 +99,8 @@ FAMILIES: dict[str, Family] = {
         Family("stable", "the answer unchanged for a step, its mean entropy below a bar", "entropy", _bars(0.005),
                lambda bar: Stable(1, bar), published=0.005),
         Family("entropy", "the answer's mean entropy below a bar", "entropy", _bars(0.1), Sure, published=0.1),
-        Family("persistence", "the answer unchanged for so many steps", "steps", STEPS,
-               lambda steps: Stable(int(steps), inf)),
+        Family("persistence", "the answer that would be read unchanged for so many steps", "steps", STEPS,
+               lambda steps: Persistent(int(steps))),
     )
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,10 +14,8 @@ from foretell.policies.stop.head import Head, read_head
 from foretell.protocols import Beliefs, Verdict
 from foretell.state import DecodeState
 
-_HEADS: dict[str, Head] = {}  # by the digits that name their files
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judge:
     """The head in the file `path` gives log-odds of at least `bar`. An empty region never settles.
 
@@ -30,17 +29,18 @@ class Judge:
 
     def __post_init__(self) -> None:
         within("judge's bar", self.bar, -torch.inf)
-        head, found = read_head(self.path)
-        if not found.startswith(self.sha256):
-            raise RecipeError(f"the judge in {self.path} is another one: its sha256 is {found}, not {self.sha256}")
-        object.__setattr__(self, "sha256", found)
-        _HEADS[found] = head
+        object.__setattr__(self, "sha256", self._read[1])
 
     @property
     def head(self) -> Head:
-        if self.sha256 not in _HEADS:  # a copy that came from another process was not constructed here
-            self.__post_init__()
-        return _HEADS[self.sha256]
+        return self._read[0]
+
+    @cached_property
+    def _read(self) -> tuple[Head, str]:
+        head, found = read_head(self.path)
+        if not found.startswith(self.sha256):
+            raise RecipeError(f"the judge in {self.path} is another one: its sha256 is {found}, not {self.sha256}")
+        return head, found
 
     def reads(self, state: DecodeState) -> Tensor:
         wide = any(name in TEXT for name in self.head.names)
