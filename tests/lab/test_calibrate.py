@@ -138,7 +138,7 @@ def test_every_wish_changes_the_rule(made: Calibrated, checkpoint: Path, home: P
 
     assert bold(other(risk=0.6)) > bold(made) > bold(other(risk=0.11))
     assert bold(other(confidence=0.6)) >= bold(made) >= bold(other(confidence=0.99))
-    assert other(family="persistence").certificate.stop.startswith("stable(")
+    assert other(family="persistence").certificate.stop.startswith("persistent(")
     # Nothing that random weights answer is right, so nothing right is lost: the boldest rule of all.
     assert bold(other(loss="success")) == len(made.trials) > bold(made)
     own = Family("mine", "two lines", "start", (50.0, 0.0), lambda start: Prophet(Linear(start, start)))

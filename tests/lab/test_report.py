@@ -18,7 +18,9 @@ from foretell.lab.sweep import crossed
 
 def record(recipe: str, key: int, right: bool, steps: int, answer: str = "1", wall: float = 1.0) -> Record:
     cost = (steps, 64, steps, 100 * steps)  # steps, budget, forwards, columns
-    return Record(recipe, str(key), "text", answer, "1", right, *cost, 32, None, None, "complete", wall, wall)
+    taken = 125 * steps if recipe == "fast" else None  # a fifth of it padding
+    times = (wall, wall)
+    return Record(recipe, str(key), "text", answer, "1", right, *cost, 32, None, None, "complete", *times, spent=taken)
 
 
 # full: 3 of 4 right in 60 steps; fast: 2 of 4 right in 20, one lost, none won, and two answers the same.
@@ -38,6 +40,8 @@ def test_rows_by_hand() -> None:
     assert (fast.accuracy, fast.steps, fast.step_speedup, fast.wall_speedup) == (0.5, 20, 3.0, 2.0)
     assert fast.budget_speedup == pytest.approx(3.2)
     assert (full.computed, fast.computed) == (6000, 2000)
+    assert full.padded is None
+    assert fast.padded == pytest.approx(0.2)
     assert fast.tokens_per_forward == pytest.approx(4 * 32 / 80)
     assert (fast.lost, fast.won, fast.mcnemar_p) == (1, 0, 1.0)
     assert fast.difference == -0.25
@@ -68,7 +72,7 @@ def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:
     made.save(tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert (
-        "| fast | 4 | 50.0% | 15.0-85.0 | 20.0 | 64 | 3.00x | 2.00x | 20.0 | 2000 | 1.60 | -25.0 | -75.0 to +0.0 | 1 |"
+        "| fast | 4 | 50.0% | 15.0-85.0 | 20.0 | 64 | 3.00x | 2.00x | 20.0 | 2000 | 20.0% | 1.60 | -25.0 | -75.0 to +0.0 | 1 |"
         in text
     )
     assert "- `fast` is `full` with max_new_tokens = 64" in text

@@ -230,4 +230,5 @@ def _record(benchmark: Benchmark, way: Way, example: Example, completion: Comple
         finish=completion.finish,
         seconds=round(completion.seconds, 6),
         wall=round(wall, 6),
+        spent=completion.spent,
     )

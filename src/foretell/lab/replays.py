@@ -57,7 +57,7 @@ class Case:
     def under(self, name: str, rule: Stop, region: Region | None = None) -> Record:
         """What `rule` would have made of this example. A replay has no clock."""
         verdict = rule(self.trace, self.trace.states(region))
-        unchanged = replace(self.record, recipe=name, seconds=0.0, wall=0.0)
+        unchanged = replace(self.record, recipe=name, seconds=0.0, wall=0.0, spent=None)
         if not verdict.settled.any():
             return unchanged
         step = int(verdict.settled.int().argmax())

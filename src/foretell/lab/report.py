@@ -31,6 +31,7 @@ class Row:
     budget: float  # mean
     forwards: float  # mean
     computed: float  # mean columns that these computed
+    padded: float | None  # share of padding in what the passes really took; None: not counted
     tokens_per_forward: float  # response tokens, up to the end of the text
     seconds: float  # of the clock, for an example
     settled: float  # share that the stopping rule ended
@@ -116,14 +117,15 @@ class Report:
 
 
 HEADINGS = (
-    "recipe", "n", "accuracy", "95%", "steps", "of", "speedup", "clock", "forwards", "columns", "tok/fwd", "delta",
-    "95%", "p", "agree", "QPS",
+    "recipe", "n", "accuracy", "95%", "steps", "of", "speedup", "clock", "forwards", "columns", "padded", "tok/fwd",
+    "delta", "95%", "p", "agree", "QPS",
 )  # fmt: skip
 SPLIT = 8  # columns of the first table where there are two
 WIDEST = 40  # characters of a recipe on one line
 LEGEND = (
     "Accuracy with Wilson's interval. Steps: mean, of the budget. Speedup: the first recipe's mean steps over these; "
     "clock: the same of wall-clock time. Forwards: mean passes; columns: what these computed; "
+    "padded: how much of a pass was padding; "
     "tok/fwd: response tokens, up to its end, for each. "
     "Delta: accuracy minus the first recipe's, in points, with a paired "
     "bootstrap interval and McNemar's exact p. Agree: answers equal to the first recipe's. "
@@ -163,11 +165,17 @@ def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], see
         budget=_mean([one.budget for one in mine]),
         forwards=_mean([one.forwards for one in mine]),
         computed=_mean([one.computed for one in mine]),
+        padded=_padded(mine),
         tokens_per_forward=sum(one.tokens for one in mine) / sum(one.forwards for one in mine),
         seconds=_mean([one.wall for one in mine]),
         settled=_mean([one.finish == "settled" for one in mine]),
         **_paired(pairs, seed),
     )
+
+
+def _padded(records: Sequence[Record]) -> float | None:
+    counted = [(one.computed, one.spent) for one in records if one.spent]
+    return 1 - sum(needed for needed, _ in counted) / sum(spent for _, spent in counted) if counted else None
 
 
 def _paired(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[str, Any]:
@@ -223,6 +231,7 @@ def _cells(row: Row, first: bool) -> tuple[str, ...]:
         f"{row.wall_speedup:.2f}x",
         f"{row.forwards:.1f}",
         f"{row.computed:.0f}",
+        "" if row.padded is None else f"{row.padded:.1%}",
         f"{row.tokens_per_forward:.2f}",
     )
     if first:

@@ -38,6 +38,7 @@ class Record:
     wall: float  # the share of the clock: these add up to the time that all the decoding took
     trace: str | None = None  # file of the trace, relative to the folder
     trace_index: int | None = None  # place in that file
+    spent: int | None = None  # `computed` with what was padded; None: not counted
 
     @property
     def key(self) -> tuple[str, str]:
