@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check format explore test-slow test-lm-eval bench study train-tiny distil-tiny clean
+.PHONY: setup demo test check format explore test-slow test-lm-eval bench study beyond train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
 
@@ -54,6 +54,13 @@ distil-tiny: setup
 # goes on. A look, within minutes: make study STUDY="--limit 10 --work DIR --out DIR"
 study: setup
 	for script in tiny_proof main_table convergence last_change gap dynamics ablations; do \
+		$(BIN)/python runs/$$script.py $(STUDY) || exit 1; \
+	done
+
+# What goes beyond the paper, on the bundled model: methods and their combinations, certificates, found answers. Hours;
+# runs/bench.py wants a machine of its own and is not among them.
+beyond: setup
+	for script in stack methods sdtt found_regions certified judge numerics; do \
 		$(BIN)/python runs/$$script.py $(STUDY) || exit 1; \
 	done
 

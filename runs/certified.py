@@ -176,7 +176,7 @@ def markdown(made: list[Row], ideals: Mapping[str, tuple[float, float]], options
         prose(
             f"`{BOTH}` is no rule on full decoding but the entropy family on another one, `{PARALLEL}`, which fills",
             "many masks a step; its answers and steps are compared with full decoding's, which is also what a split",
-            "without a certificate falls back to.",
+            "without a certificate falls back to. Its 0.999 was picked after a look at 200 problems of this study.",
         ),
         "",
         prose(
