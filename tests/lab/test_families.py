@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any as Anything
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ import pytest
 import foretell
 from foretell.errors import RecipeError, RequestError
 from foretell.lab.evaluate import Evaluation
-from foretell.lab.families import FAMILIES, Family, family_named
+from foretell.lab.families import FAMILIES, Family, by_tokens, families_named
 from foretell.lab.outcomes import exits, outcomes
 from foretell.lab.replays import Study, study
 from foretell.policies.region.masked import Masked
+from foretell.policies.stop.combined import All, Any
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
@@ -42,7 +44,7 @@ def test_traces_of_any_length_are_asked_together(checkpoint: Path, monkeypatch: 
     """Prompts and texts of several lengths, more traces than are asked at once, and one left over."""
     engine = foretell.load(checkpoint)
     prompts = ["Tom has 3 boxes.", "Tom has 3 boxes with 4 apples each.", "He eats 5."]
-    asked: dict[str, Any] = {"max_new_tokens": 12, "answer_length": 3, "stop_at_eos": True, "remasking": "random"}
+    asked: dict[str, Anything] = {"max_new_tokens": 12, "answer_length": 3, "stop_at_eos": True, "remasking": "random"}
     asked["recipe"] = "full sample=gumbel(temperature=3.0)"
     texts = [one for seed in range(7) for one in engine.generate(prompts, trace=True, seed=seed, **asked)]
     made = [one.trace for one in texts if one.trace is not None]
@@ -92,10 +94,27 @@ def test_published_thresholds_are_members() -> None:
 
 def test_families_by_name() -> None:
     own = Family("mine", "never", "n", (1.0,), lambda _: Never())
-    assert family_named(own) is own
-    assert family_named("sched").region == Masked()
-    with pytest.raises(RequestError, match="did you mean 'prophet-min'"):
-        family_named("prophet-mim")
+    assert families_named(own) == (own,)
+    assert families_named("sched")[0].region == Masked()
+    assert [one.name for one in families_named(["entropy", own])] == ["entropy", "mine"]
+    every = families_named(["all", own])
+    assert {one.name for one in every} == {*FAMILIES, "mine"} - {"sched"}
+    for names, says in (
+        ("prophet-mim", "did you mean 'prophet-min'"),
+        ([], "needs a family"),
+        (["entropy", "all"], "each family can be given once"),
+        (["entropy", "sched"], "look at different regions"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            families_named(names)
+
+
+def test_only_an_unsaid_clock_is_set() -> None:
+    unsaid, said = Prophet(Linear(2, 1)), Prophet(Linear(2, 1), clock="steps")
+    rules = (unsaid, said, Any((unsaid, All((said, unsaid)))), Never())
+    family = by_tokens(Family("mine", "", "n", (0, 1, 2, 3), lambda index: rules[int(index)]))
+    told = replace(unsaid, clock="tokens")
+    assert family.rules == (told, said, Any((told, All((said, told)))), Never())
 
 
 def test_outcomes_are_those_of_the_records(studied: Study) -> None:

@@ -13,13 +13,14 @@ import torch
 
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
-from foretell.lab.calibrate import Calibration, Goal, calibrate
+from foretell.lab.calibrate import Calibration, calibrate
 from foretell.lab.evaluate import Evaluation, evaluate
 from foretell.lab.families import judged
 from foretell.lab.full import mark, planned
 from foretell.lab.judge import LOOKS, Lesson, fitted, importance, labels, seen, taught, teach
 from foretell.lab.outcomes import outcomes
 from foretell.lab.replays import Study, study
+from foretell.lab.walk import Goal
 from foretell.policies.stop.judge import Judge
 
 EXAMPLES = 24

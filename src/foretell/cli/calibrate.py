@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from foretell.cli.evaluate import decoding, sharing, window
-from foretell.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,7 +31,8 @@ def calibrate(
         str, Option(help="consistency: another answer than in full; success: wrong where that is right.")
     ] = "consistency",
     family: Annotated[
-        str | None, Option("--family", "-f", help="The rules to choose from; an unknown name lists them.")
+        list[str] | None,
+        Option("--family", "-f", help="The rules to choose from, `all`, or several; an unknown name lists them."),
     ] = None,
     judge: Annotated[Path | None, Option(help="Or a trained judge's file, whose bar is chosen.")] = None,
     recipe: Annotated[str, Option("--recipe", "-r", help="What it is to hold for; its own rule is left out.")] = "full",
@@ -50,13 +51,13 @@ def calibrate(
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.evaluate import following  # noqa: PLC0415
-    from foretell.lab.calibrate import FAMILY, Calibration, Goal  # noqa: PLC0415
-    from foretell.lab.families import judged  # noqa: PLC0415
+    from foretell.lab.calibrate import Calibration  # noqa: PLC0415
+    from foretell.lab.families import Family, judged  # noqa: PLC0415
     from foretell.lab.full import planned  # noqa: PLC0415
+    from foretell.lab.walk import FAMILY, Goal  # noqa: PLC0415
 
-    if judge is not None and family is not None:
-        raise RequestError(f"give a family or a judge, not both: got {family} and {judge}")
-    goal = Goal(risk, confidence, loss, family or FAMILY if judge is None else judged(judge), against)
+    families: list[str | Family] = [*(family or []), *([] if judge is None else [judged(judge)])]
+    goal = Goal(risk, confidence, loss, families or FAMILY, against)
     options = rest.pop("options")
     plan = Calibration.prepare(planned(model, task, prompts, recipe, out, work, options, **rest), goal)
     note(plan.notes)
@@ -64,7 +65,9 @@ def calibrate(
         made = plan.run(tally.add)
     made.certificate.save(out)
     screen = console()
-    screen.print(table(made, plan.family.knob, everything=grid))
+    if len(made.walks) > 1:
+        screen.print(overview(made))
+    screen.print(table(made, everything=grid))
     screen.print(closing(made), soft_wrap=not screen.is_terminal)
     say(f"wrote {out}", style="dim")
 
@@ -78,20 +81,41 @@ def closing(made: Calibrated) -> str:
     return f"{found.stop}: {found.speedup:.2f}x fewer steps on the calibration set.\n{says}."
 
 
-def table(made: Calibrated, knob: str, everything: bool) -> Table:
-    """The walk along the family, or the part of it where it ended."""
-    from rich.table import Table  # noqa: PLC0415
+def overview(made: Calibrated) -> Table:
+    """Where the walk along each family ended."""
+    shown = _table("The boldest certified rule of each family", ("family", "risk", "speedup", "rule"))
+    for walk in made.walks:
+        last = walk.boldest
+        row = (
+            ("", "1.00x", "never")
+            if last is None
+            else (f"{last.empirical_risk:.2%}", f"{last.speedup:.2f}x", last.stop)
+        )
+        shown.add_row(walk.family.name, *row, style="bold" if walk is made.walk else "")
+    return shown
+
+
+def table(made: Calibrated, everything: bool) -> Table:
+    """The walk along the rule's family, or the part of it where it ended."""
     from rich.text import Text  # noqa: PLC0415
 
-    found = made.certificate
-    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title_justify="left")
-    shown.title = f"{found.family} on {found.task or 'prompts'}, n = {found.examples}, loss: {found.loss}"
-    for heading in (knob, "risk", f"p (risk > {found.risk:g})", "speedup", "certified"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    last = sum(trial.certified for trial in made.trials)
-    for index, one in enumerate(made.trials):
+    found, trials = made.certificate, made.walk.trials
+    title = f"{found.family} on {found.task or 'prompts'}, n = {found.examples}, loss: {found.loss}"
+    shown = _table(title, (made.walk.family.knob, "risk", f"p (risk > {found.risk:g})", "speedup", "certified"))
+    last = sum(trial.certified for trial in trials)
+    for index, one in enumerate(trials):
         if everything or last - NEAR <= index < last + NEAR:
             verdict = Text("yes", style="green") if one.certified else Text("no", style="red")
             numbers = (f"{one.setting:g}", f"{one.empirical_risk:.2%}", f"{one.p_value:.2g}", f"{one.speedup:.2f}x")
             shown.add_row(*numbers, verdict, style="bold" if index == last - 1 else "")
+    return shown
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+
+    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title=title, title_justify="left")
+    for heading in headings:
+        words = heading in ("family", "rule")
+        shown.add_column(heading, justify="left" if words else "right", no_wrap=not words)
     return shown

@@ -10,6 +10,7 @@ from foretell.engine.certificate import Certificate, stop_of
 from foretell.engine.codec import Codec
 from foretell.errors import LayoutError, RequestError, one_of, unknown, whole
 from foretell.layout import Layout, Request, lay_out
+from foretell.policies.region.fixed import Fixed
 from foretell.policies.region.masked import Masked
 from foretell.policies.sample.gumbel import Gumbel
 from foretell.policies.sample.nucleus import Nucleus
@@ -161,6 +162,7 @@ def model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str,
 
 
 def _apply(options: Options, recipe: Recipe) -> Recipe:
+    certified = options.stop if isinstance(options.stop, Certificate) else None
     changes: dict[str, Any] = {
         "steps": options.steps,
         "block_length": options.block_length,
@@ -169,7 +171,9 @@ def _apply(options: Options, recipe: Recipe) -> Recipe:
         "score": options.remasking and _remasking(options.remasking),
         "sample": _sample(options),
         "transfer": _transfer(options),
-        "stop": options.stop.rule if isinstance(options.stop, Certificate) else options.stop,
+        "stop": options.stop if certified is None else certified.rule,
+        # A rule looks where it was certified, unless the recipe says where.
+        "region": None if certified is None or recipe.region != Fixed() else certified.holds_for.region,
     }
     return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 

@@ -1,4 +1,4 @@
-"""Calibration: the boldest stopping rule of a family whose risk is shown to be small, with its certificate."""
+"""Calibration: the fastest stopping rule of some families whose risk is shown to be small, with its certificate."""
 
 from __future__ import annotations
 
@@ -8,63 +8,45 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from foretell.engine.certificate import LOSSES, Certificate
+from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine, Prompt
 from foretell.engine.folder import folder_of
-from foretell.engine.options import Order
-from foretell.errors import RequestError, one_of
+from foretell.errors import RequestError
 from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation, Watch, run
-from foretell.lab.families import Family, by_tokens, family_named
+from foretell.lab.families import Family, by_tokens
 from foretell.lab.full import in_full, mark, planned
 from foretell.lab.manifest import examples_hash
-from foretell.lab.outcomes import Outcomes, outcomes
+from foretell.lab.outcomes import outcomes
 from foretell.lab.prompts import LABELLED, Prompts
 from foretell.lab.replays import Case, studied
 from foretell.lab.results import Record, read_records
-from foretell.lab.risk import Choice, certify, checked, too_few
+from foretell.lab.walk import FAMILY, Families, Goal, Trial, Walk, fastest
 from foretell.layout import Layout
 from foretell.policies.cache.off import Off
+from foretell.policies.stop.combined import All, each
 from foretell.policies.stop.never import Never
-from foretell.presets import parse
+from foretell.policies.stop.persistent import Persistent
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.stable import Stable
+from foretell.policies.stop.sure import Sure
+from foretell.policies.verify.trust import Trust
+from foretell.protocols import Stop
 from foretell.recipe import Recipe
 from foretell.spec import spell
 
-FAMILY = "prophet-min"  # a mean over several tokens can hide the one that is still unsure
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What is to be shown, of which rules."""
-
-    risk: float = 0.01  # eps: the share of examples that may lose by stopping early
-    confidence: float = 0.95  # 1 - delta: how sure that is to be
-    loss: str = "consistency"  # or success, which needs right answers
-    family: str | Family = FAMILY
-    against: str | None = None  # another recipe whose answers and steps count; None: the same without stopping
-
-    def __post_init__(self) -> None:
-        checked(self.risk, self.confidence)
-        one_of("loss", self.loss, LOSSES)
-        family_named(self.family)
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One member of the family on the calibration set."""
-
-    setting: float
-    stop: str
-    empirical_risk: float
-    p_value: float  # of a risk above the one asked for
-    speedup: float  # in steps
-    certified: bool
+READ_THE_ANSWER = (Persistent, Prophet, Stable, Sure)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
     certificate: Certificate
-    trials: tuple[Trial, ...]  # the safest first
+    walks: tuple[Walk, ...]  # one along each family
+
+    @property
+    def walk(self) -> Walk:
+        """The one that the rule is of."""
+        return fastest(self.walks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +55,39 @@ class Calibration:
 
     bench: Bench
     goal: Goal
-    family: Family
+    families: tuple[Family, ...]
     recipe: Recipe  # of the decodings
-    layouts: tuple[Layout, ...]  # of the examples
+    layouts: tuple[Layout, ...]  # of all examples
+    examples: tuple[Example, ...]  # those that no rule has been fitted to
     other: Bench | None = None  # whose answers count; None: those of the decodings themselves
 
     @classmethod
     def prepare(cls, what: Evaluation, goal: Goal) -> Calibration:
         """Everything that can be wrong is found here. `what` has one recipe, whose own stopping rule is left out."""
-        family = family_named(goal.family)
-        if parse(what.recipes[0]).transfer.parallel:
-            family = by_tokens(family)
-        bench, orders = in_full(what, family.rules[-1], family.region)
+        families = goal.families
+        bench, orders = in_full(what, _watching(families), families[0].region)
         recipe = replace(orders[0].recipe, stop=Never())
+        if recipe.transfer.parallel:
+            families = tuple(map(by_tokens, families))
+        for rule in (rule for family in families for rule in family.rules):
+            replace(recipe, stop=rule)  # an error where the two do not go together
         other = None if goal.against is None else _against(what, goal.against, bench.engine)
-        layouts = tuple(order.layout for order in orders)
-        made = cls(bench, goal, family, recipe, layouts, other)
+        seen = frozenset[str]().union(*(family.seen for family in families))
+        examples = tuple(one for one in bench.examples if mark(one) not in seen)
+        made = cls(bench, goal, families, recipe, tuple(order.layout for order in orders), examples, other)
         made._check()
         return made
 
     def _check(self) -> None:
-        task = self.bench.what.task
+        task, first = self.bench.what.task, self.layouts[0]
         if len({(layout.length, layout.answer) for layout in self.layouts}) > 1:
             raise RequestError(f"the examples of {task} do not share one window and answer region")
-        if self.recipe.cache != Off() and self.layouts[0].answer is None:
+        if self.recipe.verify != Trust():
+            raise RequestError(
+                f"with verify={spell(self.recipe.verify)} no rule can be certified: the trace of a full decoding "
+                "does not hold what looking over an early commit would change"
+            )
+        if self.recipe.cache != Off() and (first.answer is None or self.recipe.region.sought):
             raise RequestError(
                 f"with cache={spell(self.recipe.cache)} a rule can be certified only where the answer is laid out (a "
                 "suffix and an answer length): a trace does not hold what a commit would compute elsewhere"
@@ -113,28 +104,27 @@ class Calibration:
             )
 
     @property
-    def examples(self) -> list[Example]:
-        """Those that the rules have not been fitted to."""
-        return [one for one in self.bench.examples if mark(one) not in self.family.seen]
-
-    @property
     def notes(self) -> list[str]:
         """What someone has to know before it runs."""
-        left_out = len(self.bench.examples) - len(self.examples)
-        taught = [f"{left_out} of {len(self.bench.examples)} examples taught the judge and are left out"]
-        return (taught if left_out else []) + ([self.shortage] if self.shortage else [])
-
-    @property
-    def shortage(self) -> str | None:
-        """Why there are too few examples to show anything; None if there may be enough."""
-        return too_few(len(self.examples), self.goal.risk, self.goal.confidence)
+        count = len(self.bench.examples)
+        fitted, fresh = count - len(self.examples), len({mark(one) for one in self.examples})
+        told = {
+            f"{fitted} of {count} examples taught the judge and are left out": fitted,
+            f"only {fresh} of {len(self.examples)} examples differ, and all are counted as if drawn afresh: what is "
+            "shown holds only for questions that repeat as often": len(self.examples) - fresh,
+            self.goal.shortage(len(self.examples)) or "": 1,
+        }
+        return [text for text, applies in told.items() if text and applies]
 
     def run(self, watch: Watch | None = None) -> Calibrated:
-        """Decode what is not there yet, replay the family, walk along it."""
-        cases = [case for case in studied(self.bench, watch).cases if mark(case.example) not in self.family.seen]
-        found = outcomes(cases, self.family.rules, against=self._compared(cases, watch))
-        choice = certify(found.losses(self.goal.loss), self.goal.risk, self.goal.confidence)
-        return Calibrated(self._certificate(found, choice), self._trials(found, choice))
+        """Decode what is not there yet, replay every family, walk along it."""
+        wanted = {one.id for one in self.examples}
+        cases = [case for case in studied(self.bench, watch).cases if case.example.id in wanted]
+        against = self._compared(cases, watch)
+        walks = tuple(
+            Walk.along(family, outcomes(cases, family.rules, against=against), self.goal) for family in self.families
+        )
+        return Calibrated(self._certificate(walks), walks)
 
     @property
     def total(self) -> int:
@@ -152,37 +142,22 @@ class Calibration:
         by_id = {record.id: record for record in run(self.other, watch)}
         return [by_id[case.example.id] for case in cases]
 
-    def _trials(self, found: Outcomes, choice: Choice) -> tuple[Trial, ...]:
-        last = -1 if choice.index is None else choice.index
-        return tuple(
-            Trial(setting, spell(rule), float(risk), float(p), float(speedup), certified=index <= last)
-            for index, (setting, rule, risk, p, speedup) in enumerate(
-                zip(
-                    self.family.settings,
-                    self.family.rules,
-                    choice.risks,
-                    choice.p_values,
-                    found.speedups(),
-                    strict=True,
-                )
-            )
-        )
-
-    def _certificate(self, found: Outcomes, choice: Choice) -> Certificate:
-        what, index, first = self.bench.what, choice.index, self.layouts[0]
-        pins = {layout.pins for layout in self.layouts}
+    def _certificate(self, walks: Sequence[Walk]) -> Certificate:
+        what, engine, first = self.bench.what, self.bench.engine, self.layouts[0]
+        walk = fastest(walks)
+        chosen, pins = walk.boldest, {layout.pins for layout in self.layouts}
         return Certificate(
-            stop="never" if index is None else spell(self.family.rules[index]),
-            certified=index is not None,
-            says=self._says(choice),
+            stop="never" if chosen is None else chosen.stop,
+            certified=chosen is not None,
+            says=self._failed(walks) if chosen is None else self._promise(chosen),
             recipe=str(self.recipe),
-            against=str(self.recipe if self.other is None else self._order(self.other).recipe),
+            against=str(self.recipe if self.other is None else _recipe_of(self.other)),
             window=first.length,
             answer=first.answer and list(first.answer),
             pins=[list(pin) for pin in first.pins] if len(pins) == 1 else None,
             model=folder_of(what.model).name,
-            model_sha256=self.bench.engine.fingerprint,
-            dtype=self.bench.engine.dtype,
+            model_sha256=engine.fingerprint,
+            dtype=engine.dtype,
             task=None if what.task == Prompts.name else what.task,
             examples_sha256=examples_hash(self.examples),
             examples=len(self.examples),
@@ -190,30 +165,34 @@ class Calibration:
             loss=self.goal.loss,
             risk=self.goal.risk,
             confidence=self.goal.confidence,
-            empirical_risk=0.0 if index is None else round(float(choice.risks[index]), 6),
-            upper_bound=round(choice.bound, 6),
-            speedup=1.0 if index is None else round(float(found.speedups()[index]), 4),
-            family=self.family.name,
-            setting=None if index is None else self.family.settings[index],
+            empirical_risk=0.0 if chosen is None else round(chosen.empirical_risk, 6),
+            upper_bound=round(walk.bound, 6),
+            speedup=1.0 if chosen is None else round(chosen.speedup, 4),
+            family=walk.family.name,
+            setting=None if chosen is None else chosen.setting,
             version=version("foretell"),
         )
 
-    @staticmethod
-    def _order(bench: Bench) -> Order:
-        return bench.ways[0].order(bench.engine, bench.examples[0], bench.what.seed)
-
-    def _says(self, choice: Choice) -> str:
+    def _promise(self, chosen: Trial) -> str:
         goal, count = self.goal, len(self.examples)
-        if choice.index is None:
-            safest = f"its safest member already loses {float(choice.risks[0]):.2%} of {count} examples"
-            return self.shortage or f"no member of {self.family.name} keeps a risk of {100 * goal.risk:.4g}%; {safest}"
         full = "full decoding" if goal.against is None else f"{goal.against!r}"
         loses = f"gets another answer than {full}" if goal.loss == "consistency" else f"loses a right answer of {full}"
-        seen = round(float(choice.risks[choice.index]) * count)
+        errors = round(chosen.empirical_risk * count)
+        shared = f"; {len(self.families)} families of rules were tried and share that" if self.families[1:] else ""
         return (
             f"with confidence {goal.confidence:g}, stopping early {loses} on at most {100 * goal.risk:.4g}% of "
-            f"examples like the {count} it was calibrated on ({seen} of those)"
+            f"examples like the {count} it was calibrated on ({errors} of those){shared}"
         )
+
+    def _failed(self, walks: Sequence[Walk]) -> str:
+        count = len(self.examples)
+        safest = min(walk.trials[0].empirical_risk for walk in walks)
+        named = " or ".join(walk.family.name for walk in walks)
+        why = self.goal.shortage(count) or (
+            f"no member of {named} keeps a risk of {100 * self.goal.risk:.4g}%; the safest already loses {safest:.2%} "
+            f"of {count} examples"
+        )
+        return why if self.goal.against is None else f"{why}; use {self.goal.against!r}, which it was compared with"
 
 
 def calibrate(
@@ -222,7 +201,7 @@ def calibrate(
     task: str | None = None,
     prompts: str | Path | Sequence[Prompt] | None = None,
     recipe: str = "full",
-    family: str | Family = FAMILY,
+    family: Families = FAMILY,
     risk: float = 0.01,
     confidence: float = 0.95,
     loss: str = "consistency",
@@ -233,11 +212,12 @@ def calibrate(
     options: Mapping[str, Any] | None = None,
     **evaluation: Any,
 ) -> Calibrated:
-    """The boldest rule of `family` that keeps `risk` with `confidence` on a task or on prompts, written to `out`.
+    """The fastest rule of `family` that keeps `risk` with `confidence` on a task or on prompts, written to `out`.
 
-    Answers and steps are compared with those of the recipe without a rule, or of another one, `against`.
-    `options` are those of `generate` (a window, a suffix, ...), `evaluation` those of `Evaluation` (limit, seed,
-    batch_size, workers, ...). Decodings are kept in `work`, so that the same call again goes on where it was.
+    Several families share 1 - `confidence`. Answers and steps are compared with those of the recipe without a rule, or
+    of another one, `against`. `options` are those of `generate` (a window, a suffix, ...), `evaluation` those of
+    `Evaluation` (limit, seed, batch_size, workers, ...). Decodings are kept in `work`, so that the same call again goes
+    on where it was.
     """
     goal = Goal(risk, confidence, loss, family, against)
     what = planned(model, task, prompts, recipe, out, work, options or {}, **evaluation)
@@ -247,9 +227,20 @@ def calibrate(
     return made
 
 
+def _watching(families: Sequence[Family]) -> Stop:
+    """A rule that reads what those of the families read: the same one for all that read just the answer."""
+    rules = (rule for family in families for rule in each(family.rules[-1]))
+    readers = tuple(dict.fromkeys(Sure() if isinstance(rule, READ_THE_ANSWER) else rule for rule in rules))
+    return All(readers) if len(readers) > 1 else readers[0]
+
+
 def _against(what: Evaluation, recipe: str, engine: Engine) -> Bench:
     """The other recipe on the same examples, in a folder of its own inside the first one's."""
     bench = Bench.prepare(replace(what, recipes=(recipe,), out=what.out / "against"), engine)
     if bench.ways[0].recipe.stop != Never():
         raise RequestError(f"answers are compared with those of a recipe that never stops early, got {recipe!r}")
     return bench
+
+
+def _recipe_of(bench: Bench) -> Recipe:
+    return bench.ways[0].order(bench.engine, bench.examples[0], bench.what.seed).recipe

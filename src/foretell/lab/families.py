@@ -7,7 +7,7 @@ is certified needs no nesting (see `risk`). Grids are fixed here, before anyone 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from foretell.errors import RecipeError, RequestError, unknown
 from foretell.policies.region.masked import Masked
-from foretell.policies.stop.combined import All
+from foretell.policies.stop.combined import All, Any
 from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
@@ -27,6 +27,7 @@ from foretell.protocols import Region, Stop
 
 # Of the published thresholds: 16 times as much is next to never, an eighth next to nothing; eight to an octave.
 FACTORS = tuple(round(2 ** (4 - step / 8), 4) for step in range(57))
+ALL = "all"  # a name for every family that looks where the recipe does
 STEPS = (256, 192, 128, 96, 64, 48, 40, 32, 28, 24, 20, 18, 16, 14, *range(12, 0, -1))
 
 
@@ -105,14 +106,15 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 
 
-def ranked(scale: Ranks) -> Family:
-    """The smallest gap, as a rank among known ones, against a bar."""
+def ranked(scale: Ranks, seen: Iterable[str] = ()) -> Family:
+    """The smallest gap, as a rank among known ones, against a bar; `seen` marks the examples that those are of."""
     bars = tuple(round(1 - 10 ** (step / 8 - 5), 6) for step in range(39))  # from 0.99999 to 0.44
+    about = "the smallest gap, as a rank among known ones, against a bar"
 
     def rule(bar: float) -> Stop:
         return Prophet(Linear(bar, bar), reduce="min", scale=scale)
 
-    return Family("ranks", "the smallest gap, as a rank among known ones, against a bar", "rank", bars, rule)
+    return Family("ranks", about, "rank", bars, rule, seen=frozenset(seen))
 
 
 def judged(path: str | Path) -> Family:
@@ -129,15 +131,30 @@ def by_tokens(family: Family) -> Family:
 
 
 def _by_tokens(rule: Stop) -> Stop:
-    if isinstance(rule, Prophet):
+    if isinstance(rule, Prophet) and rule.clock is None:
         return replace(rule, clock="tokens")
-    return All(tuple(map(_by_tokens, rule.rules))) if isinstance(rule, All) else rule
+    return replace(rule, rules=tuple(map(_by_tokens, rule.rules))) if isinstance(rule, All | Any) else rule
 
 
-def family_named(name: str | Family) -> Family:
-    """A family by its name; one's own passes through."""
-    if isinstance(name, Family):
-        return name
-    if name not in FAMILIES:
-        raise RequestError(unknown("family", name, FAMILIES))
-    return FAMILIES[name]
+def families_named(names: str | Family | Sequence[str | Family]) -> tuple[Family, ...]:
+    """Families by their names, each once; one's own pass through. `all` are those that look where the recipe does."""
+    given = [names] if isinstance(names, str | Family) else [*names]
+    found: list[Family] = []
+    for one in given:
+        if one == ALL:
+            found += [family for family in FAMILIES.values() if family.region is None]
+        elif isinstance(one, Family):
+            found.append(one)
+        elif one in FAMILIES:
+            found.append(FAMILIES[one])
+        else:
+            raise RequestError(unknown("family", one, (*FAMILIES, ALL)))
+    if not found:
+        raise RequestError("a calibration needs a family of rules to choose from")
+    if len({family.name for family in found}) < len(found):
+        raise RequestError(f"each family can be given once, got {', '.join(family.name for family in found)}")
+    if len({family.region for family in found}) > 1:
+        raise RequestError(
+            f"{' and '.join(family.name for family in found)} look at different regions; calibrate them one by one"
+        )
+    return tuple(found)

@@ -115,13 +115,9 @@ def upper_bound(losses: Array, confidence: float) -> float:
 def needed(risk: float, confidence: float) -> int:
     """The fewest examples that can certify anything: without a single error, (1 - eps)^n <= delta."""
     checked(risk, confidence)
-    count = max(1, math.ceil(math.log(1 - confidence) / math.log1p(-risk)))
-    # Two rounded logarithms may be off by one example.
-    while (1 - risk) ** count > 1 - confidence:
-        count += 1
-    while count > 1 and (1 - risk) ** (count - 1) <= 1 - confidence:
-        count -= 1
-    return count
+    guess = math.ceil(math.log(1 - confidence) / math.log1p(-risk))  # rounding may put it off by one
+    near = range(max(1, guess - 1), guess + 1)
+    return next((count for count in near if exact(np.zeros(()), count, risk) <= 1 - confidence), guess + 1)
 
 
 def too_few(count: int, risk: float, confidence: float) -> str | None:
