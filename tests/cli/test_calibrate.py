@@ -91,7 +91,7 @@ def test_too_few_are_told_first_and_last(run: Run, checkpoint: Path, tmp_path: P
         ((), "give a task or prompts"),
         (
             ("--task", "choice", "--family", "x"),
-            "unknown family 'x' (there is: entropy, linear, linear-min, log-odds, persistence",
+            "unknown family 'x' (there is: all, entropy, linear, linear-min, log-odds, persistence",
         ),
         (("--task", "choice", "--risk", "2"), "risk must be a share above 0 and below 1 (1% is 0.01), got 2.0"),
         (("--task", "choice", "--loss", "x"), "unknown loss 'x' (there is: consistency, success)"),
@@ -119,5 +119,9 @@ def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Pat
     found = read_certificate(out)
     live = run("generate", checkpoint, WORDS, "--recipe", "full", "--stop", out, "--json")
     assert json.loads(live.stdout)["steps"] == load(checkpoint).generate(WORDS, stop=found.stop).steps
-    both = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--family", "sched", code=2)
-    assert "give a family or a judge, not both" in both.stderr
+    both = run(
+        "calibrate", checkpoint, "--prompts", more, "--judge", judge, "--family", "entropy", "--out", out, *WISH[:4]
+    )
+    assert "The boldest certified rule of each family" in both.stdout
+    assert "2 families of rules were tried" in both.stdout
+    assert read_certificate(out).family in ("entropy", "judge")

@@ -66,7 +66,7 @@ def calibrate(
     made.certificate.save(out)
     screen = console()
     if len(made.walks) > 1:
-        screen.print(overview(made))
+        screen.print(overview(made), "")
     screen.print(table(made, everything=grid))
     screen.print(closing(made), soft_wrap=not screen.is_terminal)
     say(f"wrote {out}", style="dim")
@@ -117,5 +117,5 @@ def _table(title: str, headings: Sequence[str]) -> Table:
     shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title=title, title_justify="left")
     for heading in headings:
         words = heading in ("family", "rule")
-        shown.add_column(heading, justify="left" if words else "right", no_wrap=not words)
+        shown.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     return shown
