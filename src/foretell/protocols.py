@@ -166,6 +166,17 @@ class Stop(Protocol):
     def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict: ...
 
 
+@runtime_checkable
+class FromFile(Protocol):
+    """A stopping rule of which a part stands in a file and is read when it is first needed.
+
+    So the rule of a stored trace can be named without it.
+    """
+
+    def read_file(self) -> None:
+        """Read it now; an error unless it is there and the one that is meant."""
+
+
 class Verify(Protocol):
     """After an early commit: what has to be written again?"""
 

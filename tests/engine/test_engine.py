@@ -22,6 +22,7 @@ from foretell.state import KVStore
 
 PROMPT = "Tom has 3 boxes with 4 apples each."
 SMALL: dict[str, Any] = {"max_new_tokens": 16, "block_length": 8}
+LOST = "judge(path='nowhere.json',sha256='0123456789ab')"
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,8 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (PROMPT, {"pins": [1]}, RequestError, "pins must be a mapping from window offsets to token ids or texts, got [1]"),
     (PROMPT, {**SMALL, "answer_start": "1"}, RequestError, "answer_start must be a whole number, got '1'"),
     (PROMPT, {"recipe": "prophet stop=judge"}, RecipeError, "stop needs judge's path: judge(path=...)"),
+    (PROMPT, {"recipe": f"full stop={LOST}"}, RecipeError, "cannot read the judge nowhere.json: No such file"),
+    (PROMPT, {"stop": f"any(prophet, {LOST})"}, RecipeError, "cannot read the judge nowhere.json: No such file"),
     (PROMPT, {"recipe": "full region=pattern"}, RecipeError, "region needs pattern's regex: pattern(regex=...)"),
     (3, SMALL, RequestError, "a string or a list of messages, got int"),
     ([{"role": "usr", "content": "Tom"}], SMALL, RequestError, "did you mean 'user'"),

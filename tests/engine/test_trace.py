@@ -18,7 +18,7 @@ from foretell.decode import denoise_step
 from foretell.engine.files import load_traces, replacing, save_traces
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.trace import STATISTICS, Recorder, Trace, with_words
-from foretell.errors import RequestError, TraceError
+from foretell.errors import RecipeError, RequestError, TraceError
 from foretell.layout import Layout, Request, lay_out
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.dual import Dual
@@ -28,6 +28,8 @@ from foretell.policies.region.masked import Masked
 from foretell.policies.region.pattern import Pattern
 from foretell.policies.region.whole import Whole
 from foretell.policies.stop.combined import All
+from foretell.policies.stop.head import Head
+from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
@@ -189,6 +191,28 @@ def test_files_keep_every_bit(tmp_path: Path) -> None:
         assert [after.replay(rule) for rule in RULES] == [before.replay(rule) for rule in RULES]
     raw = sum(getattr(t, n).nbytes for t in traces for n in ("tokens", "filled_at", *STATISTICS))
     assert (tmp_path / "some.trace").stat().st_size < raw
+
+
+@pytest.mark.parametrize("rule", [Judge, lambda path, bar: All((Judge(path, bar), Never()))], ids=["alone", "combined"])
+def test_a_trace_outlives_its_judge(rule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read where the judge is another one by now, or gone, or looked for from another folder."""
+    monkeypatch.chdir(tmp_path)
+    zeros, ones = torch.zeros(1), torch.ones(1)
+    first = Head(("gap_min",), zeros, ones, ((ones[None], zeros),))
+    Path("j.json").write_text(first.text())
+    before = trace_of(seed=1, stop=rule("j.json", 0.5))
+    save_traces("some.trace", [before])
+    Path("j.json").write_text(replace(first, mean=ones).text())
+    (retrained,) = load_traces("some.trace")
+    Path("j.json").unlink()
+    (gone,) = load_traces("some.trace")
+    for after in (retrained, gone):
+        assert after.request == before.request
+        assert [after.replay(other) for other in RULES] == [before.replay(other) for other in RULES]
+    with pytest.raises(RecipeError, match=r"cannot read the judge j\.json"):
+        gone.replay(gone.request.recipe.stop)
+    Path("j.json").write_text(first.text())
+    assert gone.replay(gone.request.recipe.stop) == before.replay(before.request.recipe.stop)
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:

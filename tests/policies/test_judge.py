@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from foretell.engine.trace import Recorder
 from foretell.errors import RecipeError
 from foretell.layout import Layout, Request, lay_out
 from foretell.policies.region.fixed import Fixed
+from foretell.policies.stop.combined import read_files
 from foretell.policies.stop.features import ANSWER, FEATURES, features, text
 from foretell.policies.stop.head import Head, read_head
 from foretell.policies.stop.judge import Judge
@@ -45,10 +47,10 @@ class Spy:
         return Verdict(torch.zeros_like(state.done))
 
 
-def traces(recipe: Recipe, kind: str = "network") -> list[foretell.Trace]:
+def traces(recipe: Recipe, kind: str = "network", layout: Layout = LAYOUT) -> list[foretell.Trace]:
     model, made = model_of(kind, 3), []
     for prompt in PROMPTS:
-        request = Request(prompt, LAYOUT, recipe)
+        request = Request(prompt, layout, recipe)
         state, recorder = lay_out([request], model.mask_id, (END,)), Recorder(request)
         for step in foretell.decode.decode(model, state, recipe, observed=True):
             recorder.observe(step, 0)
@@ -76,10 +78,13 @@ def test_the_same_live_and_from_the_trace(text: str, kind: str) -> None:
 
 
 def test_every_feature_says_something() -> None:
-    looks = torch.cat([features(trace, trace.states()) for trace in traces(foretell.parse("full block_length=6"))])
-    varies = {name for name, column in zip(FEATURES, looks.T, strict=True) if column.std() > 0}
-    assert varies >= set(FEATURES) - {"ends", "text_ends"}
-    assert len({tuple(column.tolist()) for column in looks.T}) >= len(varies), "no two are the same"
+    """In an answer of six tokens, because the lower quartile of four is the smallest."""
+    made = traces(foretell.parse("full block_length=6"), layout=Layout(16, ((7, 5), (8, 6)), (9, 6)))
+    looks = torch.cat([features(trace, trace.states()) for trace in made])
+    varying = {name: column for name, column in zip(FEATURES, looks.T, strict=True) if column.std() > 0}
+    assert varying.keys() >= set(FEATURES) - {"ends", "text_ends"}
+    same = [pair for pair in combinations(varying, 2) if torch.equal(varying[pair[0]], varying[pair[1]])]
+    assert same == []
 
 
 def test_ends_are_chances_of_an_end() -> None:
@@ -143,11 +148,14 @@ def test_its_text_reads_back_and_means_one_head(file: Path) -> None:
     assert recipe.stop.sha256 == read_head(file)[1]
     assert foretell.parse(str(recipe)) == recipe
     assert recipe != foretell.parse(f"full stop=judge(path='{file}', bar=3)")
-    copy = pickle.loads(pickle.dumps(recipe.stop))
-    assert copy.head.names == ("gap_min",)
+    assert foretell.parse(f"full stop=judge(path='{file}', bar=2, sha256='{recipe.stop.sha256[:3]}')") == recipe
+    early, late = (pickle.loads(pickle.dumps(replace(recipe.stop))) for _ in range(2))  # as another process gets it
+    assert early.head.names == ("gap_min",)
     file.write_text(head(weight=2.0).text())
-    with pytest.raises(RecipeError, match=r"is another one: its sha256 is \w+, not \w+"):
-        foretell.parse(str(recipe))
+    assert foretell.parse(str(recipe)) == recipe, "it can still be named"
+    for copy in (late, foretell.parse(str(recipe)).stop):
+        with pytest.raises(RecipeError, match=r"is another one: its sha256 is \w+, not \w+"):
+            read_files(copy)
     assert foretell.parse(f"full stop=judge(path='{file}', bar=2)") != recipe
 
 
@@ -168,17 +176,28 @@ def test_the_rule_is_the_same_in_a_batch(file: Path) -> None:
         ({"features": []}, "needs a feature"),
         ({"mean": [0.0, 1.0]}, "1 features need as many means"),
         ({"scale": [0.0]}, "positive scales"),
-        ({"mean": [float("nan")]}, "must be finite"),
+        ({"mean": [[0.0]]}, "1 features need as many means"),
+        ({"scale": 1.0}, "1 features need as many means"),
+        ({"mean": [float("nan")]}, "every number of 'mean' must be finite"),
+        ({"mean": [10**400]}, "'mean' must be a list of numbers: int too large"),
+        ({"scale": ["1"]}, "'scale' must be a list of numbers"),
+        ({"features": "gap_min"}, "'features' must be a list of texts, got 'gap_min'"),
+        ({"features": [["gap_min"]]}, "'features' must be a list of texts"),
         ({"layers": [{"weight": [[1.0, 2.0]], "bias": [0.0]}]}, r"takes 1 numbers, got a weight of \(1, 2\)"),
         ({"layers": [{"weight": [[1.0], [2.0]], "bias": [0.0, 0.0]}]}, "must give one number, got 2"),
-        ({"layers": None}, "holds no judge"),
+        ({"layers": None}, "'layers' must be a list of objects with a weight and a bias, got None"),
+        ({"layers": [{"weight": [[1.0]]}]}, "'layers' must be a list of objects with a weight and a bias"),
+        ({"layers": [{"weight": [[None]], "bias": [0.0]}]}, "'weight' must be a list of numbers"),
         ({"trained": ...}, "'trained' is missing"),
+        ({"trained": [1]}, r"'trained' must be an object, got \[1\]"),
+        ({"trained": {"examples": None}}, "'examples' must be a list of texts, got None"),
+        ({"trained": {"examples": [[1]]}}, r"'examples' must be a list of texts, got \[\[1\]\]"),
     ],
 )
 def test_a_file_that_is_none_is_refused(file: Path, change: dict[str, Any], says: str) -> None:
     whole = json.loads(file.read_text()) | change
     file.write_text(json.dumps({name: value for name, value in whole.items() if value is not ...}))
-    with pytest.raises(RecipeError, match=says):
+    with pytest.raises(RecipeError, match=f"holds no judge: .*{says}"):
         Judge(str(file))
 
 
@@ -188,9 +207,27 @@ def test_no_file_at_all(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[1]")
     with pytest.raises(RecipeError, match="expected an object"):
         Judge(str(tmp_path / "other.json"))
-    with pytest.raises(RecipeError, match="bar must be"):
-        Judge("nowhere.json", float("nan"))
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(RecipeError, match="holds no judge"):
+        Judge(str(tmp_path / "deep.json"))
+    with pytest.raises(RecipeError, match="cannot read the judge"):
+        Judge("no\0where.json")
     assert set(ANSWER) < set(FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((5,), "judge's path must be a text, got 5"),
+        (("nowhere.json", float("nan")), "judge's bar must be at least -inf, got nan"),
+        (("nowhere.json", "high"), "judge's bar must be a number, got 'high'"),
+        (("nowhere.json", 2.0, 5), "judge's sha256 must be up to 12 digits of 0-9 and a-f, got 5"),
+        (("nowhere.json", 2.0, "zebra"), "judge's sha256 must be up to 12 digits of 0-9 and a-f, got 'zebra'"),
+    ],
+)
+def test_what_is_no_judge_is_refused(given: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        Judge(*given)
 
 
 def test_an_answer_that_has_just_come_here_has_not_stood() -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast, get_type_hints
@@ -19,6 +17,9 @@ from typing import Any, cast, get_type_hints
 from foretell.engine.files import replacing
 from foretell.errors import ForetellError, RequestError, one_of, unknown, whole, within
 from foretell.layout import Layout
+from foretell.models.tokenizer import read_json
+from foretell.policies.stop.combined import changed, read_files
+from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.presets import parse
 from foretell.protocols import Stop
@@ -27,8 +28,10 @@ from foretell.spec import read, spell
 
 FORMAT = 1
 LOSSES = ("consistency", "success")  # another answer than full decoding's · wrong where full decoding is right
-MODEL_FILES = ("config.json", "tokenizer*.json", "chat_template*", "*.safetensors")
-_JUDGE = re.compile(r"judge\(path='([^']*)'")
+MODEL_FILES = (
+    *("config.json", "*.safetensors", "*.safetensors.index.json"),
+    *("tokenizer*.json", "vocab.json", "merges.txt", "added_tokens.json", "chat_template*"),
+)
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -94,7 +97,10 @@ class Certificate:
     def save(self, path: str | Path) -> None:
         """Write the rule; a reader sees the old file or the whole new one."""
         shown, folder = asdict(self), Path(path).absolute().parent
-        head = {"foretell_rule": FORMAT, "stop": _JUDGE.sub(partial(_leading, folder), shown.pop("stop"))}
+        del shown["stop"]
+        # A judge's file as it is found from the rule's folder: both can be read from anywhere, and move together.
+        beside = _moved(self.rule, lambda judge: os.path.relpath(judge, folder))
+        head = {"foretell_rule": FORMAT, "stop": spell(beside)}
         text = f'{{\n{_lines(head)},\n "certificate": {{\n{_lines(shown, indent=2)}\n }}\n}}\n'
         try:
             with replacing(Path(path)) as file:
@@ -167,7 +173,11 @@ def stop_of(given: object) -> Stop | Certificate:
 def model_hash(folder: Path) -> str:
     """sha256 over config, tokenizer, chat template and weights, in the order of their names."""
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
+    found = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
+    names, config = folder / "special_tokens_map.json", folder / "tokenizer_config.json"
+    if read_json(names).keys() - read_json(config).keys():  # what the config says too counts there alone
+        found.add(names)
+    for path in sorted(found):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
         with path.open("rb") as file:
             while block := file.read(1 << 22):
@@ -175,13 +185,9 @@ def model_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _leading(folder: Path, judge: re.Match[str]) -> str:
-    """A judge's file as it is found from the rule's folder: both can be read from anywhere, and move together."""
-    return f"judge(path={os.path.relpath(judge[1], folder)!r}"
-
-
-def _found(folder: Path, judge: re.Match[str]) -> str:
-    return f"judge(path={str(folder / judge[1])!r}"
+def _moved(rule: Stop, place: Callable[[str], str]) -> Stop:
+    """The rule with the files of its judges elsewhere."""
+    return changed(rule, lambda one: replace(one, path=place(one.path)) if isinstance(one, Judge) else one)
 
 
 def _certificate(value: Any, folder: Path) -> Certificate:
@@ -193,8 +199,6 @@ def _certificate(value: Any, folder: Path) -> Certificate:
     if not isinstance(shown, Mapping):
         raise RequestError('"certificate" must be an object')
     given = {"stop": value.get("stop"), **shown}
-    if isinstance(given["stop"], str):
-        given["stop"] = _JUDGE.sub(partial(_found, folder), given["stop"])
     hints = get_type_hints(Certificate)
     for name in given:
         if name not in hints:
@@ -203,7 +207,9 @@ def _certificate(value: Any, folder: Path) -> Certificate:
         if name not in given:
             raise RequestError(f"{name!r} is missing")
         _check(name, given[name], hint)
-    return Certificate(**given)
+    rule = _moved(read(Stop, given["stop"], "stop"), lambda judge: str(folder / judge))
+    read_files(rule)
+    return Certificate(**(given | {"stop": spell(rule)}))
 
 
 def _check(name: str, value: Any, hint: Any) -> None:

@@ -18,6 +18,7 @@ from foretell.policies.score.confidence import Confidence
 from foretell.policies.score.entropy import Entropy
 from foretell.policies.score.margin import Margin
 from foretell.policies.score.random import Random
+from foretell.policies.stop.combined import read_files
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.entropy_bound import EntropyBound
 from foretell.policies.transfer.threshold import Threshold
@@ -136,6 +137,7 @@ def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
         # A recipe's own text has the last word on what a model merely prefers.
         chosen = spelled(options.recipe, {name: _apply(preferred, one.recipe) for name, one in PRESETS.items()})
     chosen = _apply(options, chosen)
+    read_files(chosen.stop)
     layout = _layout(options.over(preferred), codec)
     whole("seed", options.seed, 0, 2**63 - 1)
     if chosen.stop == Never() or chosen.region.sought or _region_exists(layout, chosen):

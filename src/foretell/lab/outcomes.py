@@ -16,7 +16,7 @@ from foretell.errors import RequestError, one_of
 from foretell.lab.replays import Case
 from foretell.lab.results import Record
 from foretell.policies.stop.judge import Judge
-from foretell.protocols import Beliefs, Region, Stop, Verdict
+from foretell.protocols import Beliefs, Region, Stop
 from foretell.state import DecodeState
 
 Array = np.ndarray[Any, Any]
@@ -82,15 +82,15 @@ def exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None 
 
 def settled(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState) -> list[Tensor]:
     """Where each rule would stop. [rows] each"""
-    looks: dict[str, Verdict] = {}  # one look of a judge serves all its bars
+    scores: dict[str, Tensor] = {}  # by head: one look serves all its bars, and a family has dozens of them
     found = []
     for rule in rules:
         if not isinstance(rule, Judge):
             found.append(rule(beliefs, states).settled)
             continue
-        if rule.sha256 not in looks:
-            looks[rule.sha256] = rule(beliefs, states)
-        found.append(rule.reached(looks[rule.sha256]))
+        if rule.sha256 not in scores:
+            scores[rule.sha256] = rule.score(beliefs, states)
+        found.append(rule.settles(scores[rule.sha256]))
     return found
 
 

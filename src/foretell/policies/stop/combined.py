@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import torch
 from torch import Tensor
 
 from foretell.errors import RecipeError
-from foretell.protocols import Beliefs, Stop, Verdict
+from foretell.protocols import Beliefs, FromFile, Stop, Verdict
 from foretell.state import DecodeState
 
 Join = Callable[[Tensor, Tensor], Tensor]
@@ -57,3 +57,17 @@ def each(rule: Stop) -> Iterator[Stop]:
             yield from each(inner)
     else:
         yield rule
+
+
+def changed(rule: Stop, change: Callable[[Stop], Stop]) -> Stop:
+    """The same combination of what `change` makes of `each`."""
+    if isinstance(rule, _Combined):
+        return replace(rule, rules=tuple(changed(inner, change) for inner in rule.rules))
+    return change(rule)
+
+
+def read_files(rule: Stop) -> None:
+    """Read whatever parts of `rule` stand in files, so that nothing can be missing in the middle of a decoding."""
+    for one in each(rule):
+        if isinstance(one, FromFile):
+            one.read_file()

@@ -36,9 +36,9 @@ class Head:
                 raise RecipeError(unknown("feature", name, FEATURES))
         if not self.names or not self.layers:
             raise RecipeError("a head needs a feature and a layer at least")
-        if len(self.mean) != len(self.names) or len(self.scale) != len(self.names) or not (self.scale > 0).all():
-            raise RecipeError(f"{len(self.names)} features need as many means and positive scales")
         width = len(self.names)
+        if not self.mean.shape == self.scale.shape == (width,) or not (self.scale > 0).all():
+            raise RecipeError(f"{width} features need as many means and positive scales")
         for weight, bias in self.layers:
             if weight.dim() != 2 or weight.shape[1] != width or bias.shape != weight.shape[:1]:
                 raise RecipeError(f"a layer takes {width} numbers, got a weight of {tuple(weight.shape)}")
@@ -74,9 +74,11 @@ def read_head(path: str | Path) -> tuple[Head, str]:
         written = Path(path).read_bytes()
     except OSError as error:
         raise RecipeError(f"cannot read the judge {path}: {error.strerror}") from error
+    except ValueError as error:  # no file can have such a name
+        raise RecipeError(f"cannot read the judge {str(path)!r}: {error}") from error
     try:
         return _head(json.loads(written)), hashlib.sha256(written).hexdigest()[:DIGITS]
-    except (ValueError, KeyError, TypeError) as error:  # also what a head itself refuses
+    except (ValueError, RecursionError) as error:  # also what a head itself refuses
         raise RecipeError(f"{path} holds no judge: {error}") from error
 
 
@@ -88,14 +90,35 @@ def _head(value: Any) -> Head:
     for name in ("features", "mean", "scale", "layers", "trained"):
         if name not in value:
             raise RecipeError(f"{name!r} is missing")
-    layers = tuple((_numbers(one["weight"]), _numbers(one["bias"])) for one in value["layers"])
-    return Head(tuple(value["features"]), _numbers(value["mean"]), _numbers(value["scale"]), layers, value["trained"])
+    names, trained = _texts("features", value["features"]), value["trained"]
+    if not isinstance(trained, dict):
+        raise RecipeError(f"'trained' must be an object, got {trained!r:.60}")
+    _texts("examples", trained.get("examples", []))  # by which calibration knows them again
+    mean, scale = _numbers("mean", value["mean"]), _numbers("scale", value["scale"])
+    return Head(names, mean, scale, _layers(value["layers"]), trained)
 
 
-def _numbers(values: Any) -> Tensor:
-    found = torch.tensor(values, dtype=torch.float32)
+def _layers(value: Any) -> tuple[tuple[Tensor, Tensor], ...]:
+    if not isinstance(value, list) or not all(
+        isinstance(one, dict) and {"weight", "bias"} <= one.keys() for one in value
+    ):
+        raise RecipeError(f"'layers' must be a list of objects with a weight and a bias, got {value!r:.60}")
+    return tuple((_numbers("weight", one["weight"]), _numbers("bias", one["bias"])) for one in value)
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise RecipeError(f"{name!r} must be a list of texts, got {value!r:.60}")
+    return tuple(value)
+
+
+def _numbers(name: str, value: Any) -> Tensor:
+    try:
+        found = torch.tensor(value, dtype=torch.float32)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # torch has all of these for what is none
+        raise RecipeError(f"{name!r} must be a list of numbers: {error}") from error
     if not found.isfinite().all():
-        raise RecipeError("every number of it must be finite")
+        raise RecipeError(f"every number of {name!r} must be finite")
     return found
 
 

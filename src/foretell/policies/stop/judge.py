@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from foretell.errors import RecipeError, within
 from foretell.policies.stop.features import TEXT, features, text
-from foretell.policies.stop.head import Head, read_head
+from foretell.policies.stop.head import DIGITS, Head, read_head
 from foretell.protocols import Beliefs, Verdict
 from foretell.state import DecodeState
 
@@ -20,7 +21,8 @@ class Judge:
     """The head in the file `path` gives log-odds of at least `bar`. An empty region never settles.
 
     `foretell judge` trains one. `sha256` is the beginning of its file's; left out, it is what the file has now, so that
-    a rule means one head for good, and another head in the same file is an error and no other rule.
+    a rule means one head for good, and another head in the same file is an error and no other rule. Given all of
+    it, the file is read when the rule is first asked: a trace is of use for longer than the judge that stopped it.
     """
 
     path: str
@@ -29,7 +31,15 @@ class Judge:
 
     def __post_init__(self) -> None:
         within("judge's bar", self.bar, -torch.inf)
-        object.__setattr__(self, "sha256", self._read[1])
+        if not isinstance(self.path, str):
+            raise RecipeError(f"judge's path must be a text, got {self.path!r}")
+        if not isinstance(self.sha256, str) or not re.fullmatch(f"[0-9a-f]{{0,{DIGITS}}}", self.sha256):
+            raise RecipeError(f"judge's sha256 must be up to {DIGITS} digits of 0-9 and a-f, got {self.sha256!r}")
+        if len(self.sha256) < DIGITS:
+            object.__setattr__(self, "sha256", self._read[1])
+
+    def read_file(self) -> None:
+        _ = self.head  # which is kept from now on
 
     @property
     def head(self) -> Head:
@@ -47,13 +57,14 @@ class Judge:
         return state.answer | text(state) if wide else state.answer
 
     def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
-        head = self.head
-        value = head(features(beliefs, state, head.names))
-        value = torch.where(state.answer.any(dim=1), value, -torch.inf)
-        seen = Verdict(torch.zeros_like(state.done), value, torch.full_like(value, self.bar), "log-odds")
-        return seen._replace(settled=self.reached(seen))
+        score = self.score(beliefs, state)
+        return Verdict(self.settles(score), score, torch.full_like(score, self.bar), "log-odds")
 
-    def reached(self, seen: Verdict) -> Tensor:
-        """Whether what a judge with the same head saw is enough for this one's bar. [B]"""
-        assert seen.value is not None, "a judge shows what it sees"
-        return (seen.value >= self.bar) & (self.bar < torch.inf)
+    def score(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        """The head's log-odds, the same whatever the bar. [B]"""
+        score = self.head(features(beliefs, state, self.head.names))
+        return torch.where(state.answer.any(dim=1), score, -torch.inf)
+
+    def settles(self, score: Tensor) -> Tensor:
+        """Whether such log-odds reach the bar; an infinite one is never reached. [B]"""
+        return (score >= self.bar) & (self.bar < torch.inf)
