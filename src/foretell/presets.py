@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from foretell.plugins import load_plugins
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.drift import Drift
 from foretell.policies.cache.dual import Dual
@@ -112,3 +113,6 @@ def parse(text: str | Recipe) -> Recipe:
     if isinstance(text, Recipe):
         return text
     return spelled(text, {name: preset.recipe for name, preset in PRESETS.items()})
+
+
+load_plugins()  # here, where the policies are all there and nothing has been parsed yet

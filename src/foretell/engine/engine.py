@@ -19,6 +19,7 @@ from foretell.engine.folder import BUNDLED, folder_of, layouts_of
 from foretell.engine.options import Options, Order, order
 from foretell.engine.outcome import Row, Usage, outcome_of
 from foretell.engine.scheduler import Scheduler
+from foretell.engine.threads import eased
 from foretell.errors import ForetellError, RequestError, one_of
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.chat import Message
@@ -52,6 +53,7 @@ class Engine:
         self.device = weights[0].device if weights else torch.device("cpu")
         self.dtype = str(weights[0].dtype).removeprefix("torch.") if weights else None
         self.size = sum(weight.numel() for weight in weights)
+        self.threads = 1 if self.size <= SMALL else None  # of torch while this model decodes; None: torch's own choice
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
         self.usage = Usage()  # columns of everything that went through `generate`, `complete` and `fulfil`
 
@@ -61,11 +63,12 @@ class Engine:
         return model_hash(self.codec.folder)
 
     def use_threads(self, threads: int | None = None) -> None:
-        """As many threads as asked for; by default one for a small model, and torch's own choice for a large one."""
+        """Have torch use as many from now on, in everything: by default one for a small model, else its own choice."""
         if threads is not None and threads < 1:
             raise RequestError(f"threads must be at least 1, got {threads}")
-        if threads is not None or self.size <= SMALL:
-            torch.set_num_threads(threads or 1)
+        self.threads = threads or self.threads
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
 
     @overload
     def generate(
@@ -210,7 +213,7 @@ class Engine:
     ) -> Iterator[tuple[int, Completion | Failure]]:
         yield from failed
         try:
-            for outcome in scheduler.run():
+            for outcome in eased(scheduler.run(), self.threads):
                 index, chosen = asked[outcome.ticket]
                 yield index, completion_of(outcome, chosen.notes, self.codec, self.words)
         finally:
@@ -222,7 +225,7 @@ class Engine:
         request = self.request(prompt, asked)
         state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device, self.words)
         row = Row.start(0, request, record=trace)
-        for step in decode(self.model, state, request.recipe, observed=True):
+        for step in eased(decode(self.model, state, request.recipe, observed=True), self.threads):
             if row.recorder is not None:
                 row.recorder.observe(step, 0)
             frame = frame_of(state, step)
