@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -22,19 +22,31 @@ from foretell.lab.replays import Case
 from foretell.lab.results import Record
 from foretell.policies.stop.judge import Judge
 from foretell.spec import spell
-from shared import ROOT, SEED, parser_of, studied
+from shared import ROOT, SEED, TASKS, parser_of, studied
 
 TAUGHT = 500  # problems a task that judges are trained on, and nothing else
 COUNT = 2000  # problems a task behind those, to calibrate and to look
-CODE = ("policies/stop/*.py", "policies/region/*.py", "lab/outcomes.py", "lab/judge.py", "lab/replays.py")
 FULL = "full"
+# What a replay runs through, from the stored trace to the answer in what a commit emits, and whether that is right.
+CODE = (
+    "derived.py", "errors.py", "layout.py", "protocols.py", "recipe.py", "spec.py", "state.py", "words.py",
+    "policies/region/*.py", "policies/stop/*.py",
+    "engine/codec.py", "engine/completion.py", "engine/engine.py", "engine/files.py", "engine/trace.py",
+    "lab/benchmark.py", "lab/benchmarks/*.py", "lab/bundled.py", "lab/extract.py", "lab/free.py", "lab/jail.py",
+    "lab/sandbox.py", "lab/tasks/*.py",
+    "lab/full.py", "lab/judge.py", "lab/outcomes.py", "lab/replays.py", "lab/results.py",
+)  # fmt: skip
 
 
-def parser(doc: str | None) -> argparse.ArgumentParser:
+def parser(
+    doc: str | None, limit: int = COUNT, taught: int = TAUGHT, bundled: Sequence[str] = TASKS
+) -> argparse.ArgumentParser:
     """The study's command line with what these scripts add to it."""
-    made = parser_of(doc, limit=COUNT)
-    made.add_argument("--taught", type=int, default=TAUGHT, help=f"problems that teach a judge (default: {TAUGHT})")
-    made.set_defaults(lessons=TAUGHT)
+    made = parser_of(doc, limit=limit, bundled=bundled)
+    made.add_argument(
+        "--taught", type=int, default=taught, help=f"problems that rules are fitted to (default: {taught})"
+    )
+    made.set_defaults(lessons=taught)
     made.add_argument("--tables", type=Path, help="where replays are kept; default: beside the decodings")
     return made
 
@@ -68,19 +80,18 @@ class Pool:
 
     def judge(self, name: str, lesson: Lesson) -> Family:
         """A judge that was taught on the first problems, as a family of rules under this name."""
-        file = self._folder / f"judge-{_digest(str(lesson), str(self._span[:3]), _code())}.json"
+        file = self._folder / f"judge-{_digest(str(lesson), str(self._span[:3]), VERSION)}.json"
         if not file.exists():
             started = time.perf_counter()
             taught(self.lessons, lesson, {"task": self.task}).save(file)
             print(f"{self.task}: {name} taught in {time.perf_counter() - started:.1f} s", flush=True)
-        family = judged(file)
-        return Family(name, family.about, family.knob, family.settings, family.rule, seen=family.seen)
+        return replace(judged(file), name=name)
 
     def importance(self, name: str, lesson: Lesson) -> dict[str, float]:
         """What the judge would miss, on problems that it was not taught on."""
         rule = self.judge(name, lesson).rules[0]
         assert isinstance(rule, Judge)
-        file = self._folder / f"importance-{_digest(rule.sha256, str(self._span), _code())}.json"
+        file = self._folder / f"importance-{_digest(rule.sha256, str(self._span), VERSION)}.json"
         if not file.exists():
             cases = self.cases[: self.options.taught]
             found = importance(rule.head, seen(cases, rule.head.names), labels(cases))
@@ -92,7 +103,7 @@ class Pool:
     def replayed(self, family: Family, against: Pool | None = None) -> Outcomes:
         """A family on the other problems; compared with another recipe's answers, if it is given."""
         rules = [spell(rule) for rule in family.rules]
-        whole = [*rules, str(family.region), str(self._span), _code()]
+        whole = [*rules, str(family.region), str(self._span), VERSION]
         other = "" if against is None else against.recipe
         file = self._folder / f"{family.name}-{_digest(*whole, other)}.npz"
         if file.exists():
@@ -108,7 +119,7 @@ class Pool:
 
     def ideal(self) -> tuple[float, float]:
         """The speedups of who knows the final answer: stops where a commit first emits it, or where it stays."""
-        file = self._folder / f"ideal-{_digest(str(self._span), _code())}.json"
+        file = self._folder / f"ideal-{_digest(str(self._span), VERSION)}.json"
         if not file.exists():
             right = torch.split(labels(self.cases), [len(case.trace) for case in self.cases])
             first = sum(int(one.int().argmax()) + 1 for one in right)
@@ -130,12 +141,14 @@ class Pool:
         return folder
 
 
-def _code() -> str:
-    """What replays depend on beside the traces: a change of it makes them anew."""
-    source = ROOT / "src" / "foretell"
-    files = sorted(file for pattern in CODE for file in source.glob(pattern))
-    return _digest(*(file.read_text(encoding="utf8") for file in files))
-
-
 def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def sources() -> list[Path]:
+    """The files of `CODE`."""
+    return sorted(file for pattern in CODE for file in (ROOT / "src" / "foretell").glob(pattern))
+
+
+# A change of the code makes replays anew. Taken when it is imported: a file that changes later is not what runs.
+VERSION = _digest(*(file.read_text(encoding="utf8") for file in sources()))

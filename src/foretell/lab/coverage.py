@@ -1,7 +1,8 @@
-"""How often certificates hold: calibrate on one half of the examples, look at the other, over many random splits."""
+"""How often certificates hold: rules chosen on many calibration sets from one pool, whose risks are known."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,45 +15,84 @@ from foretell.lab.risk import checked, exact, naive, walked
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one way to choose a rule makes of the splits. Risk and speedup are those of the held-out halves, on average.
+    """What one way to choose a rule makes of many calibration sets.
 
-    What delta bounds is the chance of a rule whose risk is really above eps. The nearest to that is `above_all`: the
-    risk over all examples, of which a calibration half is a random draw. `above` may be larger: a held-out half is a
-    sample itself, and it has all the errors that the calibration half of the same pool was spared.
+    Delta bounds `violations`: a draw is what the promise is about, independent examples of a population, and the pool
+    is a population whose risk under every rule is known. `above` may be larger though every certificate is right: a
+    held-out half is a sample itself, and it has the errors that the calibration half of the same pool was spared.
     """
 
-    speedup: float
-    risk: float
+    speedup: float  # on the held-out halves, mean over the splits
+    risk: float  # the same
     above: float  # share of the splits whose held-out risk is above eps
-    above_all: float  # share of the splits whose rule has a risk above eps over all examples
+    violations: float  # share of the draws whose rule has a risk above eps over the pool
     stops: float  # share of the splits that found a rule at all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Splits:
-    """A family's losses and steps on both sides of every split; row 0 is to never stop, which loses nothing."""
+class Sets:
+    """Calibration sets of one size from a pool of n examples. Where results are [sets], halves come before draws."""
 
-    calibration: Array  # [splits, rules] errors on the calibration half
-    held_out: Array  # [splits, rules + 1] mean loss on the other half
-    overall: Array  # [rules + 1] mean loss over all examples
-    speedup: Array  # [splits, rules + 1] on the other half
-    half: int  # examples to calibrate on
+    halves: Array  # [splits, n] true on a random half; the other one is held out
+    draws: Array  # [draws, n] how often each example was drawn, with replacement
+
+    def __post_init__(self) -> None:
+        sizes = {*self.halves.sum(axis=1).tolist(), *self.draws.sum(axis=1).tolist()}
+        if len(sizes) != 1 or not 0 < self.size < self.halves.shape[1]:
+            raise RequestError(
+                "calibration sets need equally many examples each, some of which are left over in each split; "
+                f"got sets of {', '.join(map(str, sorted(sizes)))} from {self.halves.shape[1]}"
+            )
 
     @classmethod
-    def of(cls, found: Outcomes, loss: str, halves: Array) -> Splits:
-        """`halves` [splits, n] is true on the examples to calibrate on: equally many in each split."""
-        counts = halves.sum(axis=1)
-        if (counts != counts[0]).any() or not 0 < counts[0] < halves.shape[1]:
-            raise RequestError("every split needs equally many examples to calibrate on, and some that are left over")
-        losses, rest = found.losses(loss), (~halves).astype(float)
-        never = np.zeros((1, losses.shape[1]))
-        every, steps = np.vstack([never, losses]), np.vstack([found.full[None], found.steps])
+    def of(cls, count: int, splits: int, draws: int, seed: int) -> Sets:
+        """Random halves of `count` examples, and draws as large as a half from all of them."""
+        rng: Any = np.random.default_rng(seed)
+        places: Array = rng.permuted(np.tile(np.arange(count), (splits, 1)), axis=1)
+        return cls(places < count // 2, rng.multinomial(count // 2, np.full(count, 1 / count), draws))
+
+    @property
+    def size(self) -> int:
+        """Examples to calibrate on."""
+        return int(self.halves[0].sum())
+
+    @property
+    def counts(self) -> Array:
+        """How often each example is in each set. [splits + draws, n]"""
+        return np.vstack([self.halves, self.draws]).astype(float)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coverage:
+    """What the rules of one or more families do on every calibration set, beside it, and over the pool.
+
+    The first column is to never stop, which loses nothing; the families' rules follow one behind the other.
+    """
+
+    errors: Array  # [sets, rules + 1] on the calibration set
+    gained: Array  # [sets, rules + 1] speedup on it
+    held_out: Array  # [splits, rules + 1] mean loss on the other half
+    speedup: Array  # [splits, rules + 1] on the other half
+    overall: Array  # [rules + 1] mean loss over the pool
+    families: tuple[int, ...]  # how many rules each has
+    size: int  # examples to calibrate on
+
+    @classmethod
+    def of(cls, sets: Sets, loss: str, *found: Outcomes) -> Coverage:
+        """Of one family, or of several that share delta."""
+        if not found or not all(np.array_equal(one.full, found[0].full) for one in found):
+            raise RequestError("families are compared on the same examples, decoded in full in the same steps")
+        full, counts, rest = found[0].full, sets.counts, (~sets.halves).astype(float)
+        losses = np.vstack([np.zeros(len(full)), *(one.losses(loss) for one in found)])
+        steps = np.vstack([full, *(one.steps for one in found)])
         return cls(
-            calibration=halves.astype(float) @ losses.T,
-            held_out=(rest @ every.T) / rest.sum(axis=1, keepdims=True),
-            overall=every.mean(axis=1),
-            speedup=(rest @ found.full)[:, None] / (rest @ steps.T),
-            half=int(counts[0]),
+            errors=(counts @ losses.T).astype(int),
+            gained=(counts @ full)[:, None] / (counts @ steps.T),
+            held_out=(rest @ losses.T) / rest.sum(axis=1, keepdims=True),
+            speedup=(rest @ full)[:, None] / (rest @ steps.T),
+            overall=losses.mean(axis=1),
+            families=tuple(len(one.steps) for one in found),
+            size=sets.size,
         )
 
     def certified(self, risk: float, confidence: float) -> Kept:
@@ -60,35 +100,47 @@ class Splits:
         return self.kept(self.walk(risk, confidence), risk)
 
     def walk(self, risk: float, confidence: float) -> Array:
-        """The member that each split's calibration half certifies, from 1; 0 is to never stop. [splits]"""
+        """The rule that each calibration set certifies, as a column; 0 is to never stop. [sets]
+
+        Of several families each is walked at its share of delta, so that all of what they certify holds at once, and
+        the set may have a second use: to say which of it is fastest.
+        """
         checked(risk, confidence)
-        return walked(exact(self.calibration, self.half, risk), confidence)
+        share = (1 - confidence) / len(self.families)
+        p_values = exact(np.arange(self.size + 1), self.size, risk)  # of every number of errors
+        return self._fastest([walked(p_values[errors], 1 - share) for errors in self._each()])
 
     def hoped(self, risk: float) -> Kept:
-        """By trusting the mean loss on the calibration half."""
-        return self.kept(naive(self.calibration / self.half, risk), risk)
+        """By trusting the mean loss on the calibration set."""
+        return self.kept(self._fastest([naive(errors / self.size, risk) for errors in self._each()]), risk)
 
     def fixed(self, index: int, risk: float) -> Kept:
-        """The same rule in every split, the family's `index`-th."""
-        return self.kept(np.full(len(self.calibration), index + 1), risk)
+        """The same rule whatever the calibration set, the `index`-th."""
+        return self.kept(np.full(len(self.errors), index + 1), risk)
 
     def kept(self, chosen: Array, risk: float) -> Kept:
-        """What the members `chosen` [splits] make of the other halves; they may have been chosen elsewhere."""
-
-        def mean(table: Array) -> float:
-            return float(np.take_along_axis(table, chosen[:, None], axis=1).mean())
-
+        """What the columns `chosen` [sets] come to; they may have been chosen elsewhere, on the same sets."""
+        splits = len(self.held_out)
+        beside, drawn = chosen[:splits, None], chosen[splits:]
+        held_out = np.take_along_axis(self.held_out, beside, axis=1)
         return Kept(
-            speedup=mean(self.speedup),
-            risk=mean(self.held_out),
-            above=mean(self.held_out > risk),
-            above_all=float((self.overall[chosen] > risk).mean()),
-            stops=float((chosen > 0).mean()),
+            speedup=float(np.take_along_axis(self.speedup, beside, axis=1).mean()),
+            risk=float(held_out.mean()),
+            above=float((held_out > risk).mean()),
+            violations=float((self.overall[drawn] > risk).mean()),
+            stops=float((beside > 0).mean()),
         )
 
+    def _each(self) -> Iterator[Array]:
+        """A family's errors. [sets, its rules]"""
+        yield from np.split(self.errors[:, 1:], np.cumsum(self.families)[:-1], axis=1)
 
-def halves(count: int, splits: int, seed: int) -> Array:
-    """True on a random half of `count` examples, for each split. [splits, n]"""
-    rng: Any = np.random.default_rng(seed)
-    places: Array = rng.permuted(np.tile(np.arange(count), (splits, 1)), axis=1)
-    return places < count // 2
+    def _fastest(self, passed: Sequence[Array]) -> Array:
+        """Of each family's last rule that passed [sets], the one that gains most on the calibration set. [sets]"""
+        starts = np.cumsum((0, *self.families[:-1]))
+        columns = np.stack(
+            [np.where(last > 0, start + last, 0) for start, last in zip(starts, passed, strict=True)], axis=1
+        )
+        best = np.take_along_axis(self.gained, columns, axis=1).argmax(axis=1, keepdims=True)
+        chosen: Array = np.take_along_axis(columns, best, axis=1)[:, 0]
+        return chosen

@@ -10,7 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-COLOURS = ("#8a8a8a", "#2e9e4f", "#17a2b8", "#3b78b5", "#7b5ea7", "#f2a33c", "#c0392b", "#5d4037", "#c9a227", "#d6569a")
+COLOURS = (
+    "#8a8a8a", "#2e9e4f", "#17a2b8", "#3b78b5", "#7b5ea7", "#f2a33c", "#c0392b", "#5d4037", "#c9a227", "#d6569a",
+    "#111111",
+)  # fmt: skip
+SHARES = (0, 1, 2, 5, 10, 20, 50, 100)  # ticks, in percent
 TOP = 1.6  # the picture ends at so many times the largest risk asked for
 
 
@@ -18,12 +22,12 @@ TOP = 1.6  # the picture ends at so many times the largest risk asked for
 class Line:
     """One family: risk and speedup of its members, and of what was chosen for each eps, averaged over splits."""
 
-    speedups: Sequence[float]
+    speedups: Sequence[float]  # none where it is no one family that was chosen from
     risks: Sequence[float]  # as shares
     certified: Sequence[tuple[float, float]]  # (speedup, risk) for each eps
     published: tuple[float, float] | None  # the same of the published thresholds
-    above: Sequence[float]  # for each eps, the share of splits whose certified rule risks more
-    above_naive: Sequence[float]  # the same of the rule that meets eps on the calibration half
+    above: Sequence[float]  # for each eps, the share of drawn calibration sets whose certified rule truly risks more
+    above_naive: Sequence[float]  # the same of the rule that meets eps on the calibration set
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Panel:
 
 
 def risk(panels: Sequence[Panel], asked: Sequence[float], delta: float) -> Figure:
-    """A column a task: risk against speedup above, the share of splits above eps below."""
+    """A column a task: risk against speedup above, the share of draws above eps below."""
     figure: Figure = plt.figure(figsize=(3.0 * len(panels), 6.0), layout="constrained")
     grid = figure.subplots(2, len(panels), sharey="row", squeeze=False)
     for column, panel in enumerate(panels):
@@ -41,7 +45,7 @@ def risk(panels: Sequence[Panel], asked: Sequence[float], delta: float) -> Figur
         coverage(grid[1, column], panel, asked, delta)
         grid[0, column].set_title(panel.title, fontsize=9)
     grid[0, 0].set_ylabel("risk, %", fontsize=8)
-    grid[1, 0].set_ylabel("splits above eps, %", fontsize=8)
+    grid[1, 0].set_ylabel("draws above eps, %", fontsize=8)
     handles = [Line2D([], [], color=colour, label=name) for name, colour in colours(panels).items()]
     handles += [
         Line2D([], [], color="#333333", marker="o", linestyle="", label="certified"),
@@ -76,7 +80,10 @@ def trade(axes: Axes, panel: Panel, asked: Sequence[float]) -> None:
 
 
 def coverage(axes: Axes, panel: Panel, asked: Sequence[float], delta: float) -> None:
-    """For each eps, every family's share of splits above it: certified filled, naive hollow."""
+    """For each eps, every family's share of draws above it: certified filled, naive hollow.
+
+    Linear up to delta, where certified rules should be, and logarithmic beyond.
+    """
     count = len(panel.lines)
     for index, (line, colour) in enumerate(zip(panel.lines.values(), colours([panel]).values(), strict=True)):
         xs = [place + 0.7 * ((index + 0.5) / count - 0.5) for place in range(len(asked))]
@@ -84,7 +91,10 @@ def coverage(axes: Axes, panel: Panel, asked: Sequence[float], delta: float) -> 
         axes.plot(xs, [100 * share for share in line.above_naive], "o", color=colour, markersize=4, fillstyle="none")
     axes.axhline(100 * delta, color="#333333", linewidth=0.9, linestyle="--")
     axes.set_xticks(range(len(asked)), [f"{100 * eps:g}%" for eps in asked])
-    axes.set(ylim=(-3, 103), xlabel="eps")
+    axes.set_yscale("symlog", linthresh=100 * delta)
+    axes.set_yticks(SHARES, [str(share) for share in SHARES])
+    axes.set_yticks((), minor=True)
+    axes.set(ylim=(-0.06 * 100 * delta, 110), xlabel="eps")
     _calm(axes)
 
 

@@ -1,0 +1,110 @@
+"""What runs/certified.py makes of outcomes that are known, and what its page says of them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretell.engine.certificate import LOSSES
+from foretell.lab.coverage import Kept
+from foretell.lab.families import FAMILIES, Family
+from foretell.lab.outcomes import Outcomes
+from foretell.policies.stop.sure import Sure
+from tests.runs.test_study import RUNS
+
+PROBLEMS = 1200
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(RUNS))
+    return importlib.import_module("certified")
+
+
+def planted(rules: int, steps: int, bold: int = 0, errors: int = 0) -> Outcomes:
+    """Rules of so many steps of 16 that lose nothing; with `bold`, all but the first have other steps, and errors."""
+    taken, changed = np.full((rules, PROBLEMS), steps), np.zeros((rules, PROBLEMS), dtype=bool)
+    if bold:
+        taken[1:], changed[1:, :errors] = bold, True
+    return Outcomes(taken, np.full(PROBLEMS, 16), changed, changed)
+
+
+@pytest.fixture
+def found(script: Any) -> Any:
+    """Entropy is fast and safe; linear is faster with a risk of 1.08%; the others are slow, parallel is fastest."""
+    judge = Family("judge", "", "", (1.0, 0.0), Sure)
+    made = {name: (family, planted(len(family.settings), 8)) for name, family in FAMILIES.items()}
+    made["sched"] = (FAMILIES["sched"], planted(57, 1))
+    made["entropy"] = (FAMILIES["entropy"], planted(41, 4))
+    made["linear"] = (FAMILIES["linear"], planted(57, 8, bold=2, errors=13))
+    return made | {"judge": (judge, planted(2, 8)), script.BOTH: (FAMILIES["entropy"], planted(41, 1))}
+
+
+def test_shared_takes_the_fastest_that_its_part_of_delta_certifies(script: Any, found: Any) -> None:
+    rows = {(row.family, row.loss, row.risk): row for row in script.rows("word", found)}
+    assert len(rows) == 12 * 2 * 4
+    assert len(script.SHARING) == 9
+    assert not {"sched", script.BOTH} & {*script.SHARING}, "they look elsewhere than the recipe does"
+    linear, shared = rows["linear", "consistency", 0.01], rows["shared", "consistency", 0.01]
+    assert 0 < linear.certified.violations < 0.05
+    assert linear.naive.violations > 0.4
+    assert 2 <= linear.certified.speedup < 2.5
+    assert 4 <= shared.certified.speedup < 4.2
+    assert shared.certified.violations < linear.certified.violations
+    assert shared.naive.violations == linear.naive.violations, "naively the fastest is what is not safe"
+    assert shared.published is None
+    assert linear.published.violations == 1.0
+    assert rows["shared", "consistency", 0.05].certified.speedup == 8.0, "at 5% linear is certified too"
+    assert rows["shared", "success", 0.005].certified.stops == 0.0, "a ninth of delta needs more problems"
+    assert rows["entropy", "success", 0.005].certified.stops == 1.0
+
+
+def test_the_picture_shows_draws(script: Any, found: Any) -> None:
+    rows = [*script.rows("word", found)]
+    lines = script.panel("word", found, rows).lines
+    assert script.BOTH not in lines
+    assert (lines["shared"].speedups, lines["shared"].published) == ([], None)
+    mine = [row for row in rows if row.family == "linear" and row.loss == "consistency"]
+    assert lines["linear"].above == [row.certified.violations for row in mine]
+    assert lines["linear"].above_naive == [row.naive.violations for row in mine]
+    assert lines["linear"].published == (pytest.approx(8.0), pytest.approx(13 / 1200))
+
+
+def kept(above: float = 0.0, violations: float = 0.0, stops: float = 1.0) -> Kept:
+    return Kept(speedup=1.5, risk=0.01, above=above, violations=violations, stops=stops)
+
+
+def test_the_verdict_counts_draws_and_splits(script: Any) -> None:
+    Row = script.Row  # noqa: N806
+    rows = [
+        Row("word", "a", "success", 0.01, kept(above=0.09, violations=0.02), kept(above=0.5, violations=0.4), None),
+        Row("word", "b", "success", 0.02, kept(violations=0.05), kept(above=0.04, violations=0.6), None),
+        Row("choice", "a", "success", 0.005, kept(stops=0.0), kept(), None),
+        Row("choice", "b", "success", 0.05, kept(above=0.06, violations=0.06), kept(above=0.3), None),
+    ]
+    draws = script.over_draws(rows)
+    assert "keep delta in 3 of 4 cases (a task, a family, an eps), 3 of which stop early at all" in draws
+    assert "at worst 6.0% of the draws (b on choice at 5%) have a rule above eps" in draws
+    assert "The naive choice keeps it in 2; at worst 60.0% of the draws (b on word at 2%) do, on average 25.0%" in draws
+    splits = script.over_splits(rows)
+    assert "in 2 of 4 cases, at worst in 9.0% of the splits (a on word at 1%)" in splits
+    assert "the naive choice in 2, at worst in 50.0% of the splits (a on word at 1%)" in splits
+    assert "a held-out half is a sample itself" in splits
+
+
+def test_the_headline_is_not_the_family_named_after_looking(script: Any, found: Any) -> None:
+    rows = [*script.rows("word", found)]
+    lines = script.verdict(rows, {"word": (3.0, 2.5)})
+    (said,) = (line for line in lines if line.startswith("- consistency, word, at 1% / 95%"))
+    assert "prophet-min, the default family, has 2.00x; shared 4." in said
+    assert "(reaches 2x); sched, named the fastest after looking, 16.00x" in said
+    assert "parallel + entropy: 16.00x" in said
+    assert sum("over draws" in line for line in lines) == sum("over splits" in line for line in lines) == 2
+
+
+def test_the_losses_are_those_of_certificates(script: Any) -> None:
+    assert tuple(script.LOSSES) == LOSSES
+    assert script.LOSSES["success"] == "a wrong answer where full decoding's is right"

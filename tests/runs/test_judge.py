@@ -1,0 +1,27 @@
+"""What runs/judge.py says of its numbers."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from foretell.lab.coverage import Kept
+from tests.runs.test_study import RUNS
+
+
+def kept(speedup: float, above: float = 0.0, violations: float = 0.0) -> dict[float, Kept]:
+    return {eps: Kept(speedup, 0.01, above, violations, 1.0) for eps in (0.01, 0.02, 0.05)}
+
+
+def test_the_verdict_compares_at_one_percent_and_counts_draws_and_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(RUNS))
+    script = importlib.import_module("judge")
+    mine = {name: kept(1.5) for name in (*script.JUDGES, *script.RULES)}
+    mine |= {"judge": kept(2.0, above=0.09, violations=0.02), "entropy": kept(1.6, violations=0.07)}
+    _, compared, counted = script.verdict({"word": mine}, {"word -> word": kept(2.0), "choice -> word": kept(1.1)})
+    assert "the judge has 2.00x, faster than the best other rule (entropy, 1.60x" in compared
+    assert "1.10x taught on choice" in compared
+    assert "Delta is kept in 24 of 27 cases" in counted
+    assert "at most 7.0% of the draws have a rule above eps" in counted
+    assert "above eps in more than delta of the splits in 3 cases, at most in 9.0%" in counted

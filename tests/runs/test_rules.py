@@ -1,0 +1,97 @@
+"""Replays that are kept are those of the code that runs, and nothing of a family is lost on the way."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import foretell
+from foretell.lab.families import FAMILIES
+from foretell.lab.judge import Lesson
+from foretell.lab.outcomes import Outcomes
+from foretell.policies.region.masked import Masked
+from tests.runs.test_study import RUNS, Run, run
+
+__all__ = ["run"]
+
+SOURCE = Path(foretell.__file__).parent
+
+
+@pytest.fixture
+def rules(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(RUNS))
+    return importlib.import_module("rules")
+
+
+def watched(do: Callable[..., Any], files: set[Path]) -> Callable[..., Any]:
+    """The same function; the project's files that it runs through are added to `files`."""
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
+            files.add(Path(frame.f_code.co_filename))
+
+    def done(*given: Any) -> Any:
+        sys.setprofile(note)
+        try:
+            return do(*given)
+        finally:
+            sys.setprofile(None)
+
+    return done
+
+
+def test_a_change_of_whatever_a_replay_runs_through_makes_it_anew(
+    rules: Any, run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: set[Path] = set()
+    for name in ("outcomes", "taught", "labels"):
+        monkeypatch.setattr(rules, name, watched(getattr(rules, name), files))
+    run("certified", checkpoint, "--tasks", "choice", "--limit", "2", "--taught", "2")
+    assert len(files) > 20
+    assert files - {*rules.sources()} == set()
+
+
+@pytest.fixture
+def pool(rules: Any, tmp_path: Path) -> Any:
+    """A pool without any problems."""
+    made = rules.Pool("sudoku", argparse.Namespace(taught=0, limit=0, decodings=tmp_path, tables=None))
+    made.__dict__["every"] = ()
+    return made
+
+
+def test_what_is_kept_is_what_the_imported_code_made(
+    rules: Any, pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def counted(*_: object) -> Outcomes:
+        made.append(1)
+        return Outcomes(*(np.zeros(0),) * 4)
+
+    monkeypatch.setattr(rules, "outcomes", counted)
+    for _ in range(2):
+        pool.replayed(FAMILIES["entropy"])
+    assert len(made) == 1
+    monkeypatch.setattr(rules, "ROOT", tmp_path)  # whatever happens to the files, this is the code that runs
+    pool.replayed(FAMILIES["entropy"])
+    assert len(made) == 1
+    monkeypatch.setattr(rules, "VERSION", "another")
+    pool.replayed(FAMILIES["entropy"])
+    assert len(made) == 2
+
+
+def test_a_judge_under_another_name_is_the_same_family(rules: Any, pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = replace(FAMILIES["entropy"], region=Masked(), seen=frozenset({"a"}))
+    assert family.published is not None
+    monkeypatch.setattr(rules, "taught", lambda *_: argparse.Namespace(save=Path.touch))
+    monkeypatch.setattr(rules, "judged", lambda _: family)
+    assert pool.judge("mine", Lesson()) == replace(family, name="mine")
