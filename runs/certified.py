@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from foretell.engine.certificate import LOSSES as NAMED
-from foretell.lab.calibrate import FAMILY
 from foretell.lab.coverage import Coverage, Kept, Sets
 from foretell.lab.families import FAMILIES, Family
 from foretell.lab.judge import Lesson
 from foretell.lab.outcomes import Outcomes
 from foretell.lab.risk import needed
+from foretell.lab.walk import FAMILY
 from foretell.plots.risk import Line, Panel, risk
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, parser

@@ -24,7 +24,7 @@ class Counting:
     def reads(self, state: DecodeState) -> Tensor:
         return state.answer
 
-    def __call__(self, _beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
         self.seen.append(torch.get_num_threads())
         return Verdict(torch.zeros_like(state.done))
 
