@@ -78,14 +78,14 @@ def test_the_page_says_how_it_was_made(run: Run, checkpoint: Path, monkeypatch: 
     row = script.Row("sudoku", "ranks", "int8", 1.0, kept, kept)
     monkeypatch.setattr(script, "measured", lambda *_: [row])
     page = run("numerics", checkpoint, "--tasks", "sudoku")
-    assert "800 held-out problems a task" in page
-    assert "fitted on 200 other problems" in page
+    assert "400 held-out problems a task" in page
+    assert "fitted on 100 other problems" in page
     assert "`python runs/numerics.py --model random --tasks sudoku`" in page
     assert "delta is kept in 1 of 1 cases (a task, a rule, a format): at most 3.0% of the draws" in page
     assert "--taught 7" in run("numerics", checkpoint, "--tasks", "sudoku", "--taught", "7")
     told = script.parser("", script.LIMIT, script.TAUGHT, script.TASKS).format_help()
-    assert "(default: 800)" in told
-    assert "(default: 200)" in told
+    assert "(default: 400)" in told
+    assert "(default: 100)" in told
     assert "default: choice sudoku;" in told
 
 
