@@ -45,6 +45,7 @@ def in_full(what: Evaluation, rule: Stop, region: Region | None = None) -> tuple
     full = text + elsewhere + (f" stop={spell(silent)}" if plain.stop != silent else "")
     way = Way.of(full, bold.benchmark, what.options)
     bench = replace(bold, what=replace(bold.what, recipes=(full,)), ways=(way,))
+    bench.check()
     orders = [way.order(bench.engine, example, what.seed) for example in bench.examples]
     for example, order in zip(bench.examples, orders, strict=True):
         try:
