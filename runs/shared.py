@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -22,8 +21,7 @@ from foretell.lab.benchmark import Benchmark
 from foretell.lab.bundled import BUNDLED
 from foretell.lab.catalogue import benchmark_named
 from foretell.lab.evaluate import Bench, Evaluation, run
-from foretell.lab.manifest import FILE as MANIFEST
-from foretell.lab.manifest import differences, read_manifest
+from foretell.lab.manifest import read_manifest, settle
 from foretell.lab.replays import Study, gather
 from foretell.lab.results import Record, read_records
 from foretell.models.family import Settings
@@ -33,7 +31,6 @@ ROOT = Path(__file__).parents[1]
 SEED = 2026  # of the problems; nothing was chosen by looking at them
 BUNDLED_MODEL = "tiny"
 TASKS = ("word", "choice", "sudoku", "countdown")
-SIZE = ("limit", "examples", "examples_sha256", "workers")  # in which a run of fewer problems may differ
 SIDE = 500  # problems where the main table does not need them all
 PUBLIC = (
     "mmlu", "arc_challenge", "hellaswag", "truthfulqa", "winogrande", "piqa", "gsm8k", "gpqa", "humaneval", "mbpp",
@@ -167,23 +164,16 @@ def carried_out(what: Evaluation) -> tuple[Bench, list[Record]]:
 
 def grow(bench: Bench) -> None:
     """Let a folder that is not there yet begin with what the largest finished run of fewer problems decoded."""
-    out, ids = bench.what.out, {example.id for example in bench.examples}
+    out = bench.what.out
     if out.exists():
         return
-    wanted = json.loads(json.dumps(bench.manifest()))
     fewer = sorted(int(one.name) for one in out.parent.glob("[1-9]*") if int(one.name) < int(out.name))
     for folder in (out.parent / str(count) for count in reversed(fewer)):
-        alike = {name: value for name, value in wanted.items() if name not in SIZE}
-        there = {name: value for name, value in read_manifest(folder).items() if name not in SIZE}
-        if (
-            not list(differences(there, alike))
-            and finished(folder)
-            and ids >= {record.id for record in read_records(folder)}
-        ):
+        if finished(folder) and bench.extends(read_manifest(folder)):
             part = out.with_name(f".{out.name}.part")  # a folder is whole or not there
             shutil.rmtree(part, ignore_errors=True)
             shutil.copytree(folder, part, ignore=shutil.ignore_patterns(".lock", "report.*"))
-            (part / MANIFEST).write_text(json.dumps(wanted, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+            settle(part, bench.manifest(), bench.extends)
             part.rename(out)
             return
 

@@ -144,7 +144,7 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
     assert plan.notes[0] == "8 of 24 examples taught the judge and are left out"
     assert "16 examples cannot show" in plan.notes[1]
     with pytest.raises(RequestError, match="all examples taught the judge"):
-        calibrate(str(checkpoint), limit=8, family=judged(path), out=out, **asked, **goal)
+        calibrate(str(checkpoint), limit=8, family=judged(path), work=tmp_path / "few", **asked, **goal)
 
 
 @pytest.mark.parametrize(

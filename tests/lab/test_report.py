@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,35 @@ def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:
     assert "\u2026" not in shown
     with pytest.raises(RequestError, match="holds no evaluation"):
         report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("width", "name", "count"),
+    [(160, "prophet", 1), (120, "prophet", 2), (80, "prophet", 2), (80, "prophet-linear", 2), (60, "prophet", 3)],
+)
+def test_tables_fit_and_name_every_recipe(width: int, name: str, count: int) -> None:
+    records = [*FULL, *(replace(one, recipe=name) for one in FAST)]
+    made = Report({"task": "word", "model": "tiny", "seed": 3, "examples": 4}, compare(records, ("full", name)))
+    tables = made.tables(width)
+    assert len(tables) == count
+    assert [str(one.header) for table in tables for one in table.columns[1:]] == [*HEADINGS[1:]]
+    screen = Console(width=width, file=io.StringIO())
+    screen.print(*tables, sep="")
+    shown = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.count(name) == count, "in each of them, and in one piece"
+    assert "\u2026" not in shown
+
+
+def test_a_long_recipe_leaves_room_for_numbers() -> None:
+    name = "prophet stop.tau=staged(high=7.5,mid=5,low=2.5) steps=64 block_length=16"
+    kept = {"task": "word", "model": "tiny", "seed": 3, "examples": 4}
+    made = Report(kept, compare([*FULL, *(replace(one, recipe=name) for one in FAST)], ("full", name)))
+    for table in made.tables(80)[1:]:
+        assert table.columns[0].max_width == 26
+        screen = Console(width=80, file=io.StringIO())
+        screen.print(table)
+        lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert "".join(line[1:27].strip() for line in lines[4:]).replace(" ", "") == name.replace(" ", "")
 
 
 def test_wilson_on_known_values() -> None:

@@ -57,7 +57,7 @@ def _asked(
     *,
     model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
     task: Annotated[str, Option("--task", "-t", help="The benchmark; an unknown name lists them.")],
-    out: Annotated[Path, Option(help="Folder for results; the same command again goes on where it was.")],
+    out: Annotated[Path, Option(help="Folder for results; the same command again, or with a larger limit, goes on.")],
     stop: Annotated[str | None, Option(help="A rule, or a certified one's .json, for every recipe that stops.")] = None,
     trace: Annotated[bool, Option("--trace", help="Keep every step of every example, to replay.")] = False,
 ) -> dict[str, Any]:
@@ -124,6 +124,7 @@ def _run(asked: dict[str, Any], recipes: tuple[str, ...]) -> None:
 
     what = Evaluation(recipes=recipes, **asked)
     bench = Bench.prepare(what)
+    bench.check()
     note(bench.notes())
     there = [record for record in read_records(what.out) if record.recipe in recipes]
     with following(bench.total, there) as tally:

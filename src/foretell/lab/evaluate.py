@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from foretell.engine.files import save_traces
 from foretell.errors import RequestError, within
 from foretell.lab.benchmark import Benchmark, Example
 from foretell.lab.catalogue import benchmark_named
-from foretell.lab.manifest import examples_hash, settle, versions
+from foretell.lab.manifest import FILE, examples_hash, resized, settle, settled, versions
 from foretell.lab.results import Record, alone, appending, part, read_records
 from foretell.lab.ways import Way
 
@@ -69,7 +71,10 @@ class Bench:
 
     @classmethod
     def prepare(cls, what: Evaluation, engine: Engine | None = None) -> Bench:
-        """Everything that can be wrong is found here. `engine` is the model, if it is loaded already."""
+        """Everything that can be wrong is found here, but for what the folder holds: `check` looks at that.
+
+        `engine` is the model, if it is loaded already.
+        """
         benchmark = benchmark_named(what.task, what.allow_code_execution)
         ways = tuple(Way.of(text, benchmark, what.options) for text in what.recipes)
         if "stop" in what.options and not any("stop" in way.options for way in ways):
@@ -100,7 +105,25 @@ class Bench:
             )
         return list(dict.fromkeys(remarks))
 
+    def check(self) -> None:
+        """An error where the folder holds another evaluation: before a run, which looks again under its lock."""
+        if (self.what.out / FILE).exists():  # our own holds the model's hash, for which all of it is read
+            settled(self.what.out, self.manifest(), self.extends)
+
+    def extends(self, kept: Mapping[str, Any]) -> bool:
+        """Whether a folder's manifest is of this evaluation, with these examples or some of them.
+
+        Some are the first of these. Where there is no limit now, they are in another order, and are drawn again.
+        """
+        if not resized(kept, self.manifest()) or kept["examples"] > len(self.examples):
+            return False
+        there: str = kept["examples_sha256"]
+        if examples_hash(self.examples[: kept["examples"]]) == there:
+            return True
+        return examples_hash(self.benchmark.examples(self.what.source, kept["limit"], self.what.seed)) == there
+
     def manifest(self) -> dict[str, Any]:
+        """What is decoded, as it is read back from a file."""
         what, first = self.what, self.examples[0]
         recipes = {
             way.name: {
@@ -109,7 +132,7 @@ class Bench:
             }
             for way in self.ways
         }
-        return {
+        said = {
             "model": what.model,
             "model_sha256": self.engine.fingerprint,
             "task": what.task,
@@ -128,6 +151,8 @@ class Bench:
             "workers": what.workers,
             "versions": versions(),
         }
+        read_back: dict[str, Any] = json.loads(json.dumps(said))
+        return read_back
 
 
 def _loaded(what: Evaluation) -> Engine:
@@ -148,7 +173,7 @@ def run(bench: Bench, watch: Watch | None = None) -> list[Record]:
     what, seen = bench.what, watch or (lambda _: None)
     what.out.mkdir(parents=True, exist_ok=True)
     with alone(what.out):
-        settle(what.out, bench.manifest())
+        settle(what.out, bench.manifest(), bench.extends)
         if len(read_records(what.out)) < bench.total:  # processes take seconds to start
             if what.workers > 1 and len(bench.examples) > what.batch_size:
                 share_out(what, seen)
@@ -196,7 +221,8 @@ def _chunk(bench: Bench, index: int, pending: Sequence[int]) -> Iterator[list[Re
         yield from ([record] for _, record, _ in results)
         return
     ordered = sorted(results, key=lambda result: result[0])
-    file = Path("traces") / f"{index:02d}-{pending[0]:06d}.npz"
+    # Named after the first that is written down: once any result names this file, none of a later run is named so.
+    file = Path("traces") / f"{index:02d}-{blake2b(ordered[0][1].id.encode(), digest_size=8).hexdigest()}.npz"
     (what.out / file.parent).mkdir(exist_ok=True)
     save_traces(what.out / file, [done.trace for _, _, done in ordered if done.trace])
     yield [replace(record, trace=str(file), trace_index=i) for i, (_, record, _) in enumerate(ordered)]

@@ -9,14 +9,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from foretell.engine.engine import Prompt
 from foretell.engine.files import replacing
 from foretell.engine.folder import folder_of, layouts_of
 from foretell.engine.options import Options, Order, model_defaults
 from foretell.errors import ForetellError, RequestError
 from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation
-from foretell.lab.prompts import Prompts
+from foretell.lab.prompts import Given, Prompts, listed
 from foretell.lab.ways import Way
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
@@ -46,6 +45,7 @@ def in_full(what: Evaluation, rule: Stop, region: Region | None = None) -> tuple
     full = text + elsewhere + (f" stop={spell(silent)}" if plain.stop != silent else "")
     way = Way.of(full, bold.benchmark, what.options)
     bench = replace(bold, what=replace(bold.what, recipes=(full,)), ways=(way,))
+    bench.check()
     orders = [way.order(bench.engine, example, what.seed) for example in bench.examples]
     for example, order in zip(bench.examples, orders, strict=True):
         try:
@@ -64,7 +64,7 @@ def mark(example: Example) -> str:
 def planned(
     model: str,
     task: str | None,
-    prompts: str | Path | Sequence[Prompt] | None,
+    prompts: str | Path | Sequence[Given] | None,
     recipe: str,
     out: str | Path | None,
     work: str | Path | None,
@@ -99,11 +99,11 @@ def kept_in(out: str | Path | None, work: str | Path | None) -> Path:
     return Path(out).with_suffix(".work")
 
 
-def _written(prompts: Sequence[Prompt], folder: Path) -> Path:
-    """Prompts as a file, which is what workers and a run that goes on read."""
+def _written(prompts: Sequence[Given], folder: Path) -> Path:
+    """Prompts as a file, which workers read; named by what it says, so that it never takes the place of others."""
+    said = listed(prompts).encode()
+    path = folder / f"prompts-{blake2b(said, digest_size=5).hexdigest()}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "prompts.jsonl"
-    lines = [{"prompt": one} if isinstance(one, str) else {"messages": list(one)} for one in prompts]
     with replacing(path) as file:
-        file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+        file.write(said)
     return path

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretell.engine.engine import Prompt
 from foretell.engine.files import replacing
 from foretell.engine.folder import folder_of
 from foretell.errors import RequestError, one_of, whole, within
 from foretell.lab.evaluate import Bench, Evaluation, Watch
 from foretell.lab.full import in_full, mark, planned
 from foretell.lab.outcomes import together
+from foretell.lab.prompts import Given
 from foretell.lab.replays import Case, studied
 from foretell.policies.cache.off import Off
 from foretell.policies.stop.features import ANSWER, FEATURES, features
@@ -100,7 +100,7 @@ def teach(
     model: str,
     *,
     task: str | None = None,
-    prompts: str | Path | Sequence[Prompt] | None = None,
+    prompts: str | Path | Sequence[Given] | None = None,
     recipe: str = "full",
     lesson: Lesson | None = None,
     out: str | Path | None = None,

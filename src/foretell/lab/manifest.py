@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from foretell.lab.benchmark import Example
 FILE = "manifest.json"
 PACKAGES = ("foretell", "numpy", "tokenizers", "torch")
 FREE = ("workers", "model")  # may differ between two runs of one folder: neither changes a result
+SIZE = ("limit", "examples", "examples_sha256")  # may differ where a folder grows
+
+Extends = Callable[[Mapping[str, Any]], bool]  # whether what is wanted is a manifest's evaluation, or goes on from it
 
 
 def examples_hash(examples: Sequence[Example]) -> str:
@@ -40,22 +43,32 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     return found
 
 
-def settle(folder: Path, wanted: Mapping[str, Any]) -> None:
-    """Write the manifest of a new folder; in one that has a manifest, an error unless it is the same."""
-    wanted = json.loads(json.dumps(wanted))  # as it will be read back
-    path = folder / FILE
-    if path.exists():
-        found = read_manifest(folder)
-        differs = list(differences(found, wanted))
-        if differs:
-            listed = "".join(f"\n  {one}" for one in differs)
-            raise RequestError(
-                f"{folder} holds another evaluation; give another folder, or ask for the same again. "
-                f"What differs:{listed}"
-            )
-        return
-    with replacing(path) as file:
-        file.write((json.dumps(wanted, indent=2, ensure_ascii=False) + "\n").encode())
+def settle(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> None:
+    """Write the manifest of a folder that is new or grows; an error where it holds another evaluation."""
+    if not settled(folder, wanted, extends):
+        with replacing(folder / FILE) as file:
+            file.write((json.dumps(wanted, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def settled(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> bool:
+    """Whether the folder has this manifest already; an error where it has another that this one does not extend."""
+    if not (folder / FILE).exists():
+        return False
+    found = read_manifest(folder)
+    differs = list(differences(found, wanted))
+    if not differs or extends(found):
+        return not differs
+    larger = ", of more examples" if resized(found, wanted) and found["examples"] > wanted["examples"] else ""
+    listed = "".join(f"\n  {one}" for one in differs)
+    raise RequestError(
+        f"{folder} holds another evaluation{larger}; give another folder, or ask for the same again. "
+        f"What differs:{listed}"
+    )
+
+
+def resized(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether nothing differs but how many examples there are, and so which."""
+    return not list(differences(found, {**wanted, **{name: found.get(name) for name in SIZE}}))
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "") -> Iterable[str]:

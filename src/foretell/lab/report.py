@@ -86,14 +86,17 @@ class Report:
         return f"# {self.title}\n\n{top}\n|{'|'.join(ruler)}|\n{rest}\n\n{LEGEND}\n\n{listed}"
 
     def tables(self, width: int) -> list[Table]:
-        """One table of all columns where it fits into `width` characters, else two."""
-        count = len(HEADINGS)
-        whole = self._table(range(count), self.title)
-        if _needs(whole) <= width:
-            return [whole]
-        return [self._table(range(SPLIT), self.title), self._table((0, *range(SPLIT, count)), None)]
+        """One table of all columns where it fits into `width` characters, else several, with the recipes in each."""
+        named = min(WIDEST, width // 3)
+        shown: list[list[int]] = [[0]]
+        for group in GROUPS:
+            if len(shown[-1]) > 1 and _needs(self._table((*shown[-1], *group), named)) > width:
+                shown.append([0])
+            shown[-1] += group
+        return [self._table(columns, named, None if place else self.title) for place, columns in enumerate(shown)]
 
-    def _table(self, columns: Sequence[int], title: str | None) -> Table:
+    def _table(self, columns: Sequence[int], named: int, title: str | None = None) -> Table:
+        """Some of the columns, with recipes folded that have more than `named` characters."""
         from rich.box import SIMPLE  # noqa: PLC0415
         from rich.table import Table  # noqa: PLC0415
 
@@ -103,7 +106,7 @@ class Report:
             if place:
                 table.add_column(headings[place], justify="right", no_wrap=True)
             else:
-                table.add_column(headings[place], overflow="fold", max_width=WIDEST)
+                table.add_column(headings[place], overflow="fold", max_width=named)
         for row in rows:
             table.add_row(*(row[place] for place in columns))
         return table
@@ -120,7 +123,7 @@ HEADINGS = (
     "recipe", "n", "accuracy", "95%", "steps", "of", "speedup", "clock", "forwards", "columns", "padded", "tok/fwd",
     "delta", "95%", "p", "agree", "QPS",
 )  # fmt: skip
-SPLIT = 8  # columns of the first table where there are two
+GROUPS = ((1, 2, 3), (4, 5), (6,), (7,), (8,), (9, 10), (11,), (12, 13, 14), (15,), (16,))  # stay in one table
 WIDEST = 40  # characters of a recipe on one line
 LEGEND = (
     "Accuracy with Wilson's interval. Steps: mean, of the budget. Speedup: the first recipe's mean steps over these; "

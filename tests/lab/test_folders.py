@@ -1,0 +1,208 @@
+"""A folder of results goes on with more examples, loses nothing to what is refused, and is looked at before a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from foretell.cli.app import app
+from foretell.engine.files import load_traces
+from foretell.errors import RequestError
+from foretell.lab.calibrate import Calibration, calibrate
+from foretell.lab.evaluate import Bench, Evaluation, evaluate
+from foretell.lab.full import planned
+from foretell.lab.judge import Lesson, Schooling
+from foretell.lab.manifest import read_manifest, settle
+from foretell.lab.report import report
+from foretell.lab.results import Record, read_records
+from foretell.lab.walk import Goal
+from foretell.lab.ways import seed_of
+
+RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
+GOAL: dict[str, Any] = {"risk": 0.2, "confidence": 0.9}
+LAYOUT: dict[str, Any] = {"max_new_tokens": 12, "block_length": 6, "suffix": "The answer is", "answer_length": 2}
+ASKED = [f"{name} has {number} boxes." for number in (2, 3, 4, 5) for name in ("Tom", "Ann", "Adam", "He")]
+
+
+def plan(checkpoint: Path, out: Path, **changes: object) -> Evaluation:
+    asked = Evaluation(str(checkpoint), "sudoku", RECIPES, out, limit=5, batch_size=4)
+    return replace(asked, **changes)  # type: ignore[arg-type]
+
+
+def lines(file: Path, prompts: list[str]) -> Path:
+    file.write_text("".join(f"{json.dumps({'prompt': one, 'id': one})}\n" for one in prompts))
+    return file
+
+
+def told(records: list[Record]) -> list[tuple[Any, ...]]:
+    """What must be the same on every run."""
+    return sorted((one.recipe, one.id, one.text, one.steps, one.finish) for one in records)
+
+
+def kept(folder: Path) -> dict[Path, bytes]:
+    """All of its files but the lock, which says nothing."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def assert_traced(folder: Path, records: list[Record], seed: int = 0) -> None:
+    for one in records:
+        assert one.trace is not None
+        assert one.trace_index is not None
+        trace = load_traces(folder / one.trace)[one.trace_index]
+        assert len(trace) == one.steps
+        assert trace.request.seed == seed_of(seed, one.id), "its own, and no other example's"
+
+
+def test_a_larger_limit_goes_on(checkpoint: Path, tmp_path: Path) -> None:
+    few = evaluate(plan(checkpoint, tmp_path / "a", trace=True))
+    seen: list[Record] = []
+    many = evaluate(plan(checkpoint, tmp_path / "a", trace=True, limit=9), seen.append)
+    assert {one.key: one for one in few}.items() <= {one.key: one for one in many}.items(), "clock and all"
+    assert (len(many), len(seen)) == (18, 8)
+    assert told(many) == told(evaluate(plan(checkpoint, tmp_path / "b", trace=True, limit=9)))
+    assert_traced(tmp_path / "a", many)
+    found = read_manifest(tmp_path / "a")
+    assert (found["limit"], found["examples"]) == (9, 9)
+    made = report(tmp_path / "a")
+    assert [row.n for row in made.rows] == [9, 9]
+    assert made.title.endswith("n = 9")
+
+
+def test_without_a_limit_the_examples_are_in_another_order(checkpoint: Path, tmp_path: Path) -> None:
+    """What is there keeps its traces, though the places of the examples are others."""
+    out, file = tmp_path / "out", lines(tmp_path / "a.jsonl", ASKED)
+    asked = {"task": "prompts", "source": file, "options": LAYOUT, "trace": True, "batch_size": 1, "seed": 1}
+    few = evaluate(plan(checkpoint, out, limit=6, **asked))
+    assert_traced(out, few, seed=1)
+    assert ASKED[0] not in {one.id for one in few}, "there was another first one"
+    many = evaluate(plan(checkpoint, out, limit=None, **asked))
+    assert len(many) == 2 * len(ASKED)
+    assert_traced(out, many, seed=1)
+    assert read_manifest(out)["limit"] is None
+    assert len(evaluate(plan(checkpoint, out, limit=100, **asked))) == 2 * len(ASKED), "all of them again"
+
+
+def test_prompts_may_be_added_at_the_end(checkpoint: Path, tmp_path: Path) -> None:
+    out, seen = tmp_path / "out", list[Record]()
+    asked = {"task": "prompts", "recipes": ("full",), "options": LAYOUT, "limit": None}
+    evaluate(plan(checkpoint, out, source=lines(tmp_path / "a.jsonl", ASKED[:6]), **asked))
+    more = plan(checkpoint, out, source=lines(tmp_path / "a.jsonl", ASKED[:8]), **asked)
+    assert len(evaluate(more, seen.append)) == 8
+    assert {one.id for one in seen} == {*ASKED[6:8]}
+    other = plan(checkpoint, out, source=lines(tmp_path / "a.jsonl", ASKED[1:]), **asked)
+    with pytest.raises(RequestError, match=r"another evaluation; .*\n  examples: 8 there, 15 now\n  examples_sha256"):
+        evaluate(other)
+
+
+def test_killed_while_it_grows(checkpoint: Path, tmp_path: Path) -> None:
+    """The manifest is of more examples than there are results; then half a line."""
+    few = evaluate(plan(checkpoint, tmp_path))
+    what = plan(checkpoint, tmp_path, limit=9)
+    bench = Bench.prepare(what)
+    settle(tmp_path, bench.manifest(), bench.extends)
+    assert report(tmp_path).title.endswith("n = 5/5 of 9 (not complete)")
+    (part,) = tmp_path.glob("results-*.jsonl")
+    part.write_bytes(part.read_bytes()[:-9])
+    seen: list[Record] = []
+    many = evaluate(what, seen.append)
+    assert len(many) == 18
+    assert len(seen) == 9
+    assert set(told(few)) < set(told(many))
+
+
+def test_half_a_chunk_of_traces_keeps_those_it_has(checkpoint: Path, tmp_path: Path) -> None:
+    """Killed within the write of a chunk's results: what goes on must not write over the traces of the first ones."""
+    file = lines(tmp_path / "a.jsonl", ["Adam has 2 boxes.", "Tom has 2 boxes.", "He has 2 boxes."])
+    what = plan(checkpoint, tmp_path, task="prompts", source=file, options=LAYOUT, trace=True, recipes=RECIPES[:1])
+    assert [one.id[0] for one in evaluate(what)] == ["H", "T", "A"], "the shortest first"
+    (part,) = tmp_path.glob("results-*.jsonl")
+    whole = part.read_bytes().splitlines(keepends=True)
+    for count in range(1, len(whole)):
+        part.write_bytes(b"".join(whole[:count]))
+        assert_traced(tmp_path, evaluate(what))
+
+
+def test_a_folder_does_not_shrink(checkpoint: Path, tmp_path: Path) -> None:
+    evaluate(plan(checkpoint, tmp_path))
+    with pytest.raises(RequestError, match=r"another evaluation, of more examples; .*\n  limit: 5 there, 4 now"):
+        evaluate(plan(checkpoint, tmp_path, limit=4))
+    with pytest.raises(RequestError, match=r"another evaluation; .*\n  seed: 0 there, 1 now"):
+        evaluate(plan(checkpoint, tmp_path, limit=9, seed=1))
+    with pytest.raises(RequestError, match=r"another evaluation; [^\n]*\n(.*\n)*  batch_size: 4 there, 2 now"):
+        evaluate(plan(checkpoint, tmp_path, limit=9, batch_size=2))
+    assert read_manifest(tmp_path)["limit"] == 5
+
+
+def test_it_grows_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None:
+    words = ["eval", str(checkpoint), "--task", "choice", "-r", "full steps=2", "--out", str(tmp_path)]
+    for limit in (3, 5):
+        done = CliRunner().invoke(app, [*words, "--limit", str(limit)])
+        assert done.exit_code == 0, done.output
+        assert f"{limit}/{limit}  full steps=2" in done.stderr
+        assert json.loads((tmp_path / "report.json").read_text())["rows"][0]["n"] == limit
+    less = CliRunner().invoke(app, [*words, "--limit", "4"])
+    assert less.exit_code == 2
+    assert "of more examples" in less.stderr
+
+
+def test_a_calibration_goes_on(checkpoint: Path, tmp_path: Path) -> None:
+    """With another recipe to compare with, too; and it is what it would have been at once."""
+    both = []
+    for work, limits in (("a", (6, 14)), ("b", (14,))):
+        for limit in limits:
+            asked: dict[str, Any] = {"task": "choice", "limit": limit, "seed": 3, "work": tmp_path / work}
+            made = calibrate(str(checkpoint), against="full steps=8", **asked, **GOAL)
+            assert made.certificate.examples == limit
+        both.append(made.certificate)
+    assert both[0] == both[1]
+    grown, fresh = (read_records(tmp_path / work) for work in "ab")
+    assert told(grown) == told(fresh)
+    assert told(read_records(tmp_path / "a" / "against")) == told(read_records(tmp_path / "b" / "against"))
+
+
+def test_a_refused_call_leaves_what_was_there(checkpoint: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"work": tmp_path, "options": LAYOUT, **GOAL}
+    made = calibrate(str(checkpoint), prompts=ASKED[:12], **asked)
+    before = kept(tmp_path)
+    with pytest.raises(RequestError, match="another evaluation"):
+        calibrate(str(checkpoint), prompts=ASKED[2:14], **asked)
+    assert before.items() <= kept(tmp_path).items()
+    assert calibrate(str(checkpoint), prompts=ASKED[:12], **asked) == made
+    more = calibrate(str(checkpoint), prompts=ASKED, **asked)
+    assert more.certificate.examples == len(ASKED), "prompts may be added"
+
+
+def test_another_evaluation_is_found_before_a_run(checkpoint: Path, tmp_path: Path) -> None:
+    evaluate(plan(checkpoint, tmp_path, limit=1))
+    other = Bench.prepare(plan(checkpoint, tmp_path, limit=1, recipes=("full steps=6",)))
+    with pytest.raises(RequestError, match="holds another evaluation"):
+        other.check()
+    one = planned(str(checkpoint), "sudoku", None, "full steps=6", None, tmp_path, {}, limit=1)
+    with pytest.raises(RequestError, match="holds another evaluation"):
+        Calibration.prepare(one, Goal())
+    with pytest.raises(RequestError, match="holds another evaluation"):
+        Schooling.prepare(one, Lesson())
+
+
+def test_the_command_line_looks_before_it_shows_anything(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate(plan(checkpoint, tmp_path, limit=1))
+    monkeypatch.setattr("foretell.lab.evaluate.run", lambda *_: pytest.fail("it was run"))
+    words = ["eval", str(checkpoint), "--task", "sudoku", "--limit", "1", "-r", "full", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "holds another evaluation" in done.stderr
+
+
+def test_a_calibrations_own_folder_is_no_other(checkpoint: Path, tmp_path: Path) -> None:
+    """What is decoded has another recipe than what is asked for."""
+    one = planned(str(checkpoint), "choice", None, "prophet", None, tmp_path, {}, limit=2)
+    Calibration.prepare(one, Goal()).run()
+    Calibration.prepare(one, Goal())
+    assert Schooling.prepare(one, Lesson()).bench.what.recipes == tuple(read_manifest(tmp_path)["order"])
