@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.certificate import Certificate
-from foretell.engine.engine import Engine, Prompt
+from foretell.engine.engine import Engine
 from foretell.engine.folder import folder_of
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Example
@@ -18,7 +18,7 @@ from foretell.lab.families import Family, by_tokens
 from foretell.lab.full import in_full, mark, planned
 from foretell.lab.manifest import examples_hash
 from foretell.lab.outcomes import outcomes
-from foretell.lab.prompts import LABELLED, Prompts
+from foretell.lab.prompts import LABELLED, Given, Prompts
 from foretell.lab.replays import Case, studied
 from foretell.lab.results import Record, read_records
 from foretell.lab.walk import FAMILY, Families, Goal, Trial, Walk, fastest
@@ -199,7 +199,7 @@ def calibrate(
     model: str,
     *,
     task: str | None = None,
-    prompts: str | Path | Sequence[Prompt] | None = None,
+    prompts: str | Path | Sequence[Given] | None = None,
     recipe: str = "full",
     family: Families = FAMILY,
     risk: float = 0.01,
@@ -239,6 +239,7 @@ def _against(what: Evaluation, recipe: str, engine: Engine) -> Bench:
     bench = Bench.prepare(replace(what, recipes=(recipe,), out=what.out / "against"), engine)
     if bench.ways[0].recipe.stop != Never():
         raise RequestError(f"answers are compared with those of a recipe that never stops early, got {recipe!r}")
+    bench.check()
     return bench
 
 
