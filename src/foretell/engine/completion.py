@@ -74,6 +74,7 @@ class Frame:
     settled: bool  # whether this step committed everything
     gauge: tuple[float, float] | None  # what the stopping rule watches, and its bar
     measure: str = "gap"  # what that is called
+    text: str = ""  # the draft as it would be read
     completion: Completion | None = None
 
 

@@ -57,6 +57,11 @@ class Engine:
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
         self.usage = Usage()  # columns of everything that went through `generate`, `complete` and `fulfil`
 
+    def __repr__(self) -> str:
+        return (
+            f"Engine({self.codec.folder.name}: {self.size / 1e6:.3g} million parameters, {self.dtype}, {self.device})"
+        )
+
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of the checkpoint's files; reads all of them, once."""
@@ -229,6 +234,7 @@ class Engine:
             if row.recorder is not None:
                 row.recorder.observe(step, 0)
             frame = frame_of(state, step)
+            frame = replace(frame, text=self.text(frame.tokens, request.layout)[0])
             if frame.settled:
                 row.settle(step, 0)
             if state.finished[0]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
 from pathlib import Path
 
@@ -119,10 +119,11 @@ def ranked(scale: Ranks, seen: Iterable[str] = ()) -> Family:
 
 def judged(path: str | Path) -> Family:
     """A trained judge's score against a bar."""
-    taught = Judge(str(path)).head.trained.get("examples", ())
+    judge = Judge(str(path))
+    taught = judge.head.trained.get("examples", ())
     bars = tuple(16 - step / 4 for step in range(73))  # log-odds, down to -2
     about = "a trained judge's log-odds against a bar"
-    return Family("judge", about, "log-odds", bars, partial(Judge, str(path)), seen=frozenset(taught))
+    return Family("judge", about, "log-odds", bars, lambda bar: replace(judge, bar=bar), seen=frozenset(taught))
 
 
 def by_tokens(family: Family) -> Family:
