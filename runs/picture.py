@@ -1,4 +1,4 @@
-"""The README's picture: one word problem, decoded with and without the suffix prompt.
+"""The README's picture: one word problem decoded in full, with and without the suffix, and where Prophet ends it.
 
 python runs/picture.py          # docs/pictures/dynamics.png
 """
@@ -18,6 +18,8 @@ from foretell.policies.stop.prophet import Prophet
 ROOT = Path(__file__).parents[1]
 PROBLEM = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are left?"
 
+SHOWN = Prophet(reduce="min")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -36,14 +38,15 @@ def main() -> None:
     free = engine.generate(options.problem, suffix="", answer_start=start, answer_length=size, trace=True)
     assert anchored.trace is not None
     assert free.trace is not None
-    rule = Prophet(reduce="min")
-    figure = dynamics([('"The answer is" pinned', anchored.trace), ("nothing pinned", free.trace)], rule)
+    figure = dynamics([('"The answer is" pinned', anchored.trace), ("nothing pinned", free.trace)], SHOWN)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(options.out, dpi=100)
     for name, trace in (("with the suffix", anchored.trace), ("without", free.trace)):
-        fires = trace.replay(rule)
-        settled = "never settled" if fires is None else f"settled at step {fires + 1}"
-        print(f"{name}: {settled}; the answer last changed at step {trace.last_change() + 1} of {len(trace)}")
+        print(f"{name}: the answer last changed at step {trace.last_change() + 1} of {len(trace)}")
+        for rule in (SHOWN, Prophet()):
+            fires = trace.replay(rule)
+            ends = "never settles" if fires is None else f"ends at step {fires + 1}"
+            print(f"  by the {rule.reduce} gap: {ends}")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,12 @@ FULL, CONTROL, STUDENT = "teacher, full", "teacher, half", "SDTT, half"
 RULES = {"mean gap": Prophet(), "min gap": Prophet(reduce="min")}
 NAMES = (FULL, CONTROL, STUDENT, *(f"{who}, {rule}" for who in ("Prophet", "SDTT + Prophet") for rule in RULES))
 SURE = 0.05  # of McNemar's exact test, below which a difference is called one
+DECIDES = prose(
+    f"Whether there is a difference, the exact test decides: it is called one where p is at most {SURE:g}. The",
+    "interval says how large it may be. The two can part where few pairs differ (right with one decoder, wrong with",
+    "the other): a bootstrap can only draw the same few again, so its interval is too narrow and can leave 0 out",
+    "although the test, which counts every way in which those pairs could have fallen, shows nothing.",
+)
 PAPER = {  # LLaDA-8B on GSM8K, window 256: accuracy, steps, speedup
     "teacher, full": (77.1, 256, 1.0),
     "teacher, half": (76.2, 128, 2.0),
@@ -58,34 +64,41 @@ def _student(options: argparse.Namespace) -> argparse.Namespace:
 
 
 def cells(task: str, row: Row) -> list[str]:
-    compared = ["", "", ""]
+    compared = [""] * 4
     if row.recipe != FULL:
-        change = f"{100 * row.difference:+.1f}"
-        compared = [change, points(row.difference_low, row.difference_high), percent(row.agreement)]
-    interval = spread(row.accuracy_low, row.accuracy_high)
+        change, interval = f"{100 * row.difference:+.1f}", points(row.difference_low, row.difference_high)
+        compared = [change, interval, rounded(row.mcnemar_p), percent(row.agreement)]
     return [
         task,
         row.recipe,
         percent(row.accuracy),
-        interval,
+        spread(row.accuracy_low, row.accuracy_high),
         f"{row.steps:.1f}",
         f"{row.step_speedup:.2f}x",
         *compared,
     ]
 
 
+def rounded(chance: float) -> str:
+    return "< 0.001" if chance < 0.001 else f"{chance:.3f}"
+
+
 def gain(task: str, bought: Row) -> str:
-    """What distilling did at the same number of steps."""
+    """What distilling did at the same number of steps, by the exact test, also where the interval says otherwise."""
     chance = mcnemar(bought.lost, bought.won)
+    shown = chance <= SURE
     said = "no difference is shown at this n"
-    if chance <= SURE:
+    if shown:
         said = "distilling helped" if bought.won > bought.lost else "distilling did harm"
+    if shown is (bought.difference_low <= 0 <= bought.difference_high):
+        differ = bought.lost + bought.won
+        said += f" (the interval {'holds' if shown else 'leaves out'} 0, but rests on {differ} pairs; the test decides)"
     change = f"{100 * bought.difference:+.1f} points ({points(bought.difference_low, bought.difference_high)})"
-    return f"- {task}: {change}, {bought.won} won and {bought.lost} lost (exact p {chance:.2f}); {said}."
+    return f"- {task}: {change}, {bought.won} won and {bought.lost} lost, exact p {chance:.2f}: {said}."
 
 
 def markdown(found: dict[str, tuple[list[Row], Row]], options: argparse.Namespace) -> list[str]:
-    headings = ("task", "decoder", "accuracy, %", "95%", "steps", "speedup", "delta", "95%", "agrees, %")
+    headings = ("task", "decoder", "accuracy, %", "95%", "steps", "speedup", "delta", "95%", "exact p", "agrees, %")
     rows = [cells(task, row) for task, (rows, _) in found.items() for row in rows]
     paper = [[name, f"{score:.1f}", str(steps), f"{speedup:.2f}x"] for name, (score, steps, speedup) in PAPER.items()]
     return [
@@ -95,11 +108,13 @@ def markdown(found: dict[str, tuple[list[Row], Row]], options: argparse.Namespac
             f"{problems(options)}. Teacher: `{options.model}`; student: `{options.student}`, distilled by one round of",
             "SDTT (`runs/distil_tiny.toml`), always with half the teacher's budget. Rows without Prophet are live,",
             "those with it are replayed on their traces. Accuracy with Wilson's 95% interval; delta to the full",
-            "teacher in points, paired, with a bootstrap interval (0 to 0 if no pair differs). Speedup: full's mean",
-            "steps over these. Agrees: answers equal to full decoding's. Thresholds 7.5, 5.0, 2.5.",
-            "`python runs/sdtt.py`",
+            "teacher in points, paired, with a bootstrap interval (0 to 0 if no pair differs) and McNemar's exact p.",
+            "Speedup: full's mean steps over these. Agrees: answers equal to full decoding's. Thresholds 7.5, 5.0,",
+            "2.5. `python runs/sdtt.py`",
         ),
         *table(headings, rows),
+        DECIDES,
+        "",
         "## What distilling bought",
         "The student against the teacher with the same half budget, on the same problems.",
         "",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import matplotlib as mpl
@@ -16,9 +17,13 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
-from foretell.plots import ablations, gaps, histograms, judge, risk, stops
-from foretell.policies.stop.schedules import Staged
+from foretell.engine.trace import Trace
+from foretell.layout import Layout, Request
+from foretell.plots import ablations, dynamics, frontier, gaps, histograms, judge, labels, risk, stops
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.schedules import Linear, Staged
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +36,12 @@ def drawn(figure: Figure) -> bool:
     file = io.BytesIO()
     figure.savefig(file, dpi=40)
     return file.tell() > 1000
+
+
+def apart(boxes: Sequence[Any]) -> None:
+    """No two of the boxes on the page lie over each other."""
+    for one, other in combinations(boxes, 2):
+        assert not one.overlaps(other), (one, other)
 
 
 def test_a_step_ends_where_the_budget_says() -> None:
@@ -73,7 +84,18 @@ def test_histograms_draw_one_panel_each_also_of_nothing() -> None:
     assert shown == ["some", "none", "one group"]
     assert [text.get_text() for text in figure.axes[0].texts] == ["50%", "0%", "100%", "0%"]
     assert not figure.axes[1].texts
+    assert figure.axes[0].get_ylim() == (0, 100), "no share is larger"
     assert drawn(figure)
+
+
+def test_histograms_print_nothing_over_anything() -> None:
+    panel = histograms.Panel("some\n2 right", {"right": [50.0, 100.0], "wrong": [100.0]})
+    figure = histograms.histograms([panel] * 4, 4, "% of the steps (numbers: the share up to a line)", (25, 50, 70))
+    figure.draw_without_rendering()
+    words = [text for axes in figure.axes for text in (*axes.texts, axes.title)]
+    supxlabel: Any = figure._supxlabel  # type: ignore[attr-defined]
+    apart([text.get_window_extent() for text in [*words, supxlabel, figure.legends[0]]])
+    assert all(text.get_window_extent().y0 > figure.axes[0].get_window_extent().y1 for text in words)
 
 
 POINT = ablations.Point("baseline", 61.0, 0.8, 0.7, 0.95)
@@ -110,16 +132,74 @@ def test_ablations_draw_four_panels() -> None:
     assert drawn(ablations.comparison(groups, "block length"))
 
 
-def test_risks_draw_a_panel_for_each_task_with_points_where_they_belong() -> None:
-    points = [stops.Stopped("fixed", "mean", 2.0, 0.1, 0.05, 0.2), stops.Stopped("boxed", "min", 3.0, 0.0, 0.0, 0.1)]
+def test_risks_draw_a_panel_for_each_task_with_a_row_for_each_way() -> None:
+    points = [stops.Stopped("fixed", "mean", 2.0, 0.1, 0.05, 0.2), stops.Stopped("boxed", "min", 3.0, 0.1, 0.0, 0.2)]
     figure = stops.risks({"a": points, "b": points[:1], "c": points, "d": points})
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title() for axes in shown] == ["a", "b", "c", "d"]
+    assert [label.get_text() for label in shown[0].get_yticklabels()] == ["fixed, mean", "boxed, min"]
     lines = [line for line in shown[0].lines if line.get_marker() in stops.MARKERS]
-    assert [line.get_xydata().tolist() for line in lines] == [[[2.0, 10.0]], [[3.0, 0.0]]]  # type: ignore[union-attr]
+    assert [line.get_xydata().tolist() for line in lines] == [[[10.0, 0]], [[10.0, 1]]]  # type: ignore[union-attr]
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == 2
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["fixed, mean", "boxed, min"]
+    assert [text.get_text() for text in shown[0].texts] == ["2.00x", "3.00x", "speedup"]
+    assert [text.get_text() for text in shown[1].texts] == ["2.00x", "-", "speedup"], "b does not have the second"
+    assert drawn(figure)
+
+
+WAYS = [
+    frontier.Spot("full", 1.0, 0.95, False),
+    frontier.Spot("dear", 1.0, 0.90, False),
+    *(frontier.Spot(f"way {index}", 10 + index / 20, 0.95 - index / 500, True) for index in range(12)),
+    frontier.Spot("wild", 20.0, 0.10, True),
+]
+
+
+def test_numbers_on_the_frontier_cover_neither_each_other_nor_a_point() -> None:
+    figure = frontier.frontier({"word": WAYS, "choice": WAYS[:5]}, "columns", 0.005, ("full", "dear", "missing"))
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    boxes = [Text.get_window_extent(text) for text in axes.texts]  # without its leader
+    assert len(boxes) == 14, "two that are named, twelve that nothing beats; neither the missing nor the wild one"
+    apart(boxes)
+    places = [axes.transData.transform((spot.saving, 100 * spot.accuracy)) for spot in WAYS[:-1]]
+    assert not any(box.contains(*place) for box in boxes for place in places)
+    told = [text.get_text() for text in figure.legends[1].get_texts()]
+    assert told[:3] == ["1  full", "2  dear", "3  way 0"]
+    assert drawn(figure)
+
+
+def test_a_way_has_the_same_number_in_every_panel() -> None:
+    assert frontier.numbered({"a": WAYS[:3], "b": WAYS[:4]}, ("dear",)) == {"dear": 1, "way 0": 2, "way 1": 3}
+
+
+def test_labels_take_the_nearest_free_place() -> None:
+    inside = labels.Box(0, 0, 200, 200)
+    (alone,) = labels.placed([(0, 0)], [(6, 6)], inside, [labels.Box(0, 0, 5, 5)])
+    assert (alone.x, alone.y) == (0, labels.RADII[0]), "right above"
+    wall = [labels.Box(0, 0, 5, 5), labels.Box(0, 51, 200, 100)]
+    (below,) = labels.placed([(0, 0)], [(6, 6)], inside, wall)
+    assert below.y < 0
+    (pushed,) = labels.placed([(0, 99)], [(6, 6)], inside, [])
+    assert pushed.within(inside)
+
+
+def test_dynamics_dim_what_lies_behind_the_exit() -> None:
+    rising = torch.arange(5.0)[:, None].expand(5, 5)
+    request = Request((1,), Layout(5, answer=(3, 2)))
+    ones = torch.ones(5, 5, dtype=torch.long)
+    finished = Trace(request, 0, (), ones, rising, rising, rising, rising, torch.arange(5), settled=False)
+    figure = dynamics.dynamics([("some", finished)], Prophet(Linear(1.0, 1.0), reduce="min"))
+    heat, gap = figure.axes
+    assert gap.get_title() == "the rule ends it at step 2 of 5"
+    for axes in (heat, gap):
+        (veil,) = [patch for patch in axes.patches if patch.get_alpha() == dynamics.DIM]
+        assert veil.get_extents().transformed(axes.transData.inverted()).x0 == pytest.approx(2.5)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "gap, min over the answer" in names, "says which gap it is"
+    never = dynamics.dynamics([("some", finished)], Prophet(Linear(math.inf, math.inf)))
+    assert never.axes[1].get_title() == "the rule never fires"
+    assert not [patch for patch in never.axes[0].patches if patch.get_alpha() == dynamics.DIM]
+    assert drawn(figure)
 
 
 def test_a_band_is_taken_over_the_curves_that_last() -> None:

@@ -1,14 +1,20 @@
-"""Decoding dynamics: what every position did at every step, and the gap on its way to the threshold."""
+"""Decoding dynamics: what every position did at every step of a full decoding, and where a rule would have ended it.
+
+Steps are counted from 1, as everywhere a reader sees them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
@@ -17,6 +23,9 @@ from foretell.policies.stop.prophet import Prophet
 
 KINDS = {"draft as before": "#e3e3e3", "draft changed": "#f2a33c", "filled": "#3b78b5", "filled before": "#bcd3e8"}
 ANSWER, COMMIT = "#2e9e4f", "#c0392b"
+GAP: dict[str, Any] = {"color": "#222222", "linewidth": 1.4}
+BAR: dict[str, Any] = {"color": "#888888", "linewidth": 1.2, "linestyle": "--", "drawstyle": "steps-post"}
+DIM = 0.6  # how white it gets behind the end
 
 
 def activity(trace: Trace) -> Tensor:
@@ -30,43 +39,59 @@ def activity(trace: Trace) -> Tensor:
     return kind
 
 
-def heatmap(axes: Axes, trace: Trace, title: str) -> None:
-    """Steps from left to right, positions from top to bottom, a box around the answer."""
-    axes.imshow(activity(trace).T.numpy(), aspect="auto", cmap=ListedColormap(list(KINDS.values())), vmin=0, vmax=3)
+def heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
+    """Steps from left to right, positions from top to bottom, a box around the answer; dim behind the end."""
+    steps, length = trace.tokens.shape
+    look: dict[str, Any] = {
+        "cmap": ListedColormap(list(KINDS.values())),
+        "vmin": 0,
+        "vmax": 3,
+        "interpolation": "nearest",
+    }
+    axes.imshow(activity(trace).T.numpy(), aspect="auto", extent=(0.5, steps + 0.5, length - 0.5, -0.5), **look)
+    if end is not None:
+        axes.axvspan(end + 1.5, steps + 0.5, color="white", alpha=DIM, linewidth=0)
+        axes.axvline(end + 1.5, color=COMMIT, linewidth=1.2)
     answer = trace.place().nonzero().squeeze(1).tolist()
     if answer:
-        corner, height = (-0.5, answer[0] - 0.5), answer[-1] - answer[0] + 1
-        axes.add_patch(
-            Rectangle(corner, len(trace), height, fill=False, edgecolor=ANSWER, linewidth=1.6, clip_on=False)
-        )
-    axes.set(title=title, xlabel="step", ylabel="position")
+        corner, height = (0.5, answer[0] - 0.5), answer[-1] - answer[0] + 1
+        axes.add_patch(Rectangle(corner, steps, height, fill=False, edgecolor=ANSWER, linewidth=1.6, clip_on=False))
+    axes.set(title=title, xlabel="step", ylabel="position", xlim=(0.5, steps + 0.5))
 
 
-def gap(axes: Axes, trace: Trace, rule: Prophet) -> None:
-    """The region's gap against tau(p), and the step at which the rule fires."""
+def gap(axes: Axes, trace: Trace, rule: Prophet, end: int | None) -> None:
+    """The region's gap against tau(p), and the step at which the rule fires; dim behind it."""
     verdict = rule(trace, trace.states())
     value, bar = verdict.value, verdict.bar
     assert value is not None
     assert bar is not None
+    steps = range(1, len(trace) + 1)
     shown = torch.where(value.isfinite(), value, torch.nan)
-    axes.plot(shown.numpy(), color="#222222", linewidth=1.4, label=f"{rule.reduce} gap of the answer")
-    axes.plot(bar.numpy(), color="#888888", linewidth=1.2, linestyle="--", drawstyle="steps-post", label="threshold")
-    fires = trace.replay(rule)
-    if fires is not None:
-        axes.axvline(fires, color=COMMIT, linewidth=1.2, label=f"settled at step {fires + 1} of {len(trace)}")
-    axes.set(xlabel="step", ylabel="logit gap", xlim=(-0.5, len(trace) - 0.5))
+    axes.plot(steps, shown.numpy(), **GAP)
+    axes.plot(steps, bar.numpy(), **BAR)
+    axes.set(xlabel="step", ylabel="logit gap", xlim=(0.5, len(trace) + 0.5))
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize=7, frameon=False)
+    if end is not None:
+        axes.axvspan(end + 1.5, len(trace) + 0.5, color="white", alpha=DIM, linewidth=0, zorder=2.5)
+        axes.axvline(end + 1.5, color=COMMIT, linewidth=1.2)
+    ends = "the rule never fires" if end is None else f"the rule ends it at step {end + 1} of {len(trace)}"
+    axes.set_title(ends, fontsize=9, color=COMMIT)
 
 
 def dynamics(traces: Sequence[tuple[str, Trace]], rule: Prophet) -> Figure:
-    """One column a trace: its heatmap above, its gap below."""
-    figure: Figure = plt.figure(figsize=(5.2 * len(traces), 5.6), layout="constrained")
+    """One column a trace of a full decoding: its heatmap above, its gap below, both dim where the rule had ended it."""
+    figure: Figure = plt.figure(figsize=(5.2 * len(traces), 5.8), layout="constrained")
     axes = figure.subplots(2, len(traces), height_ratios=(3, 1.3), squeeze=False)
     for column, (title, trace) in enumerate(traces):
-        heatmap(axes[0, column], trace, title)
-        gap(axes[1, column], trace, rule)
-    keys = [Patch(color=color, label=name) for name, color in KINDS.items()]
-    keys.append(Patch(fill=False, edgecolor=ANSWER, label="answer region"))
-    figure.legend(handles=keys, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+        end = trace.replay(rule)
+        heatmap(axes[0, column], trace, title, end)
+        gap(axes[1, column], trace, rule, end)
+    keys: list[Artist] = [Patch(color=color, label=name) for name, color in KINDS.items()]
+    keys += [
+        Patch(fill=False, edgecolor=ANSWER, label="answer region"),
+        Line2D([], [], color=COMMIT, label="early commit; dim: what full decoding went on to do"),
+        Line2D([], [], **GAP, label=f"gap, {rule.reduce} over the answer"),
+        Line2D([], [], **BAR, label="threshold"),
+    ]
+    figure.legend(handles=keys, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from foretell.plots.labels import Box, along, placed
+
 DEEP = 0.1  # of the accuracy, that a way may lose and still be drawn in its place
+POINTS = 72  # in an inch
+DOT = 5  # points across
+EVEN: dict[str, Any] = {"color": "#c0392b", "linewidth": 0.8, "linestyle": ":"}
 ALONE, STOPPED, BEST = "#8a8a8a", "#3b78b5", "#2e9e4f"
 
 
@@ -24,30 +31,35 @@ class Spot:
     stopped: bool  # whether a stopping rule takes part
 
 
-def frontier(groups: Mapping[str, Sequence[Spot]], cost: str, within: float, named: Collection[str]) -> Figure:
-    """A panel for each task, two in a row, with the `named` ways labelled.
+def frontier(groups: Mapping[str, Sequence[Spot]], cost: str, within: float, named: Sequence[str]) -> Figure:
+    """A panel for each task, two in a row; the `named` ways and the panel's frontier have numbers, told below.
 
     A line marks `within` (a share) below the first way's accuracy; what loses more than `DEEP` is marked at the bottom.
     """
     rows = -(-len(groups) // 2)
-    figure: Figure = plt.figure(figsize=(9.6, 3.4 * rows), layout="constrained")
+    figure: Figure = plt.figure(figsize=(9.6, 3.6 * rows + 0.9), layout="constrained")
     panels = figure.subplots(rows, 2, squeeze=False).flatten()
     for axes, (task, spots) in zip(panels, groups.items(), strict=False):
-        _panel(axes, spots, within, named)
+        _panel(axes, spots, within)
         axes.set_title(task, fontsize=10)
         axes.set_xlabel(f"{cost}, times less than full", fontsize=8)
         axes.set_ylabel("accuracy, %", fontsize=8)
     for axes in panels[len(groups) :]:
         axes.set_visible(False)
-    kinds = {
-        "without an early stop": (ALONE, "o"),
-        "with one": (STOPPED, "o"),
-        "nothing is cheaper and better": (BEST, "o"),
-    }
-    kinds |= {f"loses more than {100 * DEEP:.0f} points": (ALONE, "v")}
-    marks = [Line2D([], [], color=colour, marker=mark, linestyle="") for colour, mark in kinds.values()]
-    figure.legend(marks, list(kinds), loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+    numbers = numbered(groups, named)
+    _keys(figure, numbers, within)
+    figure.draw_without_rendering()  # only then it is known where the points are
+    for axes, spots in zip(panels, groups.values(), strict=False):
+        _label(axes, spots, [spot for spot in spots if spot.name in named or spot in _best(spots)], numbers)
     return figure
+
+
+def numbered(groups: Mapping[str, Sequence[Spot]], named: Sequence[str]) -> dict[str, int]:
+    """A number for each way that is labelled, the same in every panel: the `named` ones, then who is on a frontier."""
+    there = {spot.name for spots in groups.values() for spot in spots}
+    best = [spot.name for spots in groups.values() for spot in _best(spots)]
+    names = dict.fromkeys([*(name for name in named if name in there), *best])
+    return {name: index + 1 for index, name in enumerate(names)}
 
 
 def undominated(spots: Sequence[Spot]) -> list[Spot]:
@@ -59,27 +71,26 @@ def undominated(spots: Sequence[Spot]) -> list[Spot]:
     return kept[::-1]
 
 
-def _panel(axes: Axes, spots: Sequence[Spot], within: float, named: Collection[str]) -> None:
-    floor = spots[0].accuracy - DEEP
-    best = [spot for spot in undominated(spots) if spot.accuracy >= floor]
-    for spot in spots:
+def _best(spots: Sequence[Spot]) -> list[Spot]:
+    return [spot for spot in undominated(spots) if spot.accuracy >= _floor(spots)]
+
+
+def _floor(spots: Sequence[Spot]) -> float:
+    return spots[0].accuracy - DEEP
+
+
+def _place(spot: Spot, spots: Sequence[Spot]) -> tuple[float, float]:
+    return spot.saving, 100 * max(spot.accuracy, _floor(spots))
+
+
+def _panel(axes: Axes, spots: Sequence[Spot], within: float) -> None:
+    best = _best(spots)
+    for spot in sorted(spots, key=lambda one: one in best):  # the best on top
         colour = BEST if spot in best else STOPPED if spot.stopped else ALONE
-        mark = "o" if spot.accuracy >= floor else "v"
-        axes.plot(spot.saving, 100 * max(spot.accuracy, floor), mark, color=colour, markersize=5, alpha=0.85)
+        mark = "o" if spot.accuracy >= _floor(spots) else "v"
+        axes.plot(*_place(spot, spots), mark, color=colour, markersize=DOT, alpha=0.85)
     axes.plot([one.saving for one in best], [100 * one.accuracy for one in best], color=BEST, linewidth=1, zorder=0)
-    axes.axhline(100 * (spots[0].accuracy - within), color="#c0392b", linewidth=0.8, linestyle=":")
-    for index, spot in enumerate(sorted((one for one in spots if one.name in named), key=lambda one: one.saving)):
-        below = index % 2 == 1
-        axes.annotate(
-            spot.name,
-            (spot.saving, 100 * max(spot.accuracy, floor)),
-            xytext=(0, -10 if below else 8),
-            textcoords="offset points",
-            ha="center",
-            va="top" if below else "bottom",
-            fontsize=7,
-            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": "#777777"},
-        )
+    axes.axhline(100 * (spots[0].accuracy - within), **EVEN)
     axes.set_xscale("log")
     axes.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
     axes.set_xticks([], minor=True)
@@ -88,3 +99,50 @@ def _panel(axes: Axes, spots: Sequence[Spot], within: float, named: Collection[s
     axes.tick_params(labelsize=7)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _label(axes: Axes, spots: Sequence[Spot], shown: Sequence[Spot], numbers: Mapping[str, int]) -> None:
+    """Numbers beside the points of some, clear of all points, the line and each other; in points of the page."""
+    scale = POINTS / axes.figure.dpi
+    to_page = {spot: _scaled(axes.transData.transform(_place(spot, spots)).tolist(), scale) for spot in spots}
+    taken = [Box(*to_page[spot], DOT + 1, DOT + 1) for spot in spots]
+    for one, other in pairwise(_best(spots)):
+        taken += along(to_page[one], to_page[other])
+    frame = axes.get_window_extent()
+    middle, size = ((frame.x0 + frame.x1) / 2, (frame.y0 + frame.y1) / 2), (frame.width, frame.height)
+    inside = Box(*_scaled(middle, scale), *_scaled(size, scale))
+    points = [to_page[spot] for spot in shown]
+    sizes = [(4.6 * len(str(numbers[spot.name])) + 2, 8.0) for spot in shown]  # of a number of 7 points
+    for spot, point, box in zip(shown, points, placed(points, sizes, inside, taken), strict=True):
+        axes.annotate(
+            str(numbers[spot.name]),
+            _place(spot, spots),
+            xytext=(box.x - point[0], box.y - point[1]),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=7,
+            arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#777777", "shrinkA": 0, "shrinkB": 2},
+        )
+
+
+def _scaled(pair: Sequence[float], scale: float) -> tuple[float, float]:
+    return scale * pair[0], scale * pair[1]
+
+
+def _keys(figure: Figure, numbers: Mapping[str, int], within: float) -> None:
+    """Above what the marks are, below whose the numbers are."""
+    kinds = {
+        "without an early stop": {"color": ALONE, "marker": "o"},
+        "with one": {"color": STOPPED, "marker": "o"},
+        "nothing is cheaper and better": {"color": BEST, "marker": "o"},
+        f"loses more than {100 * DEEP:.0f} points": {"color": ALONE, "marker": "v"},
+    }
+    marks: list[Line2D] = [Line2D([], [], linestyle="", **look) for look in kinds.values()]  # type: ignore[arg-type]
+    marks.append(Line2D([], [], **EVEN))
+    told = [*kinds, f"{100 * within:g} points below full"]
+    figure.legend(marks, told, loc="outside upper center", ncols=5, fontsize=8, frameon=False, columnspacing=1.2)
+    names = [f"{number}  {name}" for name, number in numbers.items()]
+    blank = [Line2D([], [], linestyle="") for _ in names]
+    look: dict[str, Any] = {"fontsize": 7.5, "frameon": False, "handlelength": 0, "handletextpad": 0}
+    figure.legend(blank, names, loc="outside lower center", ncols=4, **look)

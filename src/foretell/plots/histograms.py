@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 WIDTH = 5  # percent of the steps in one bar
+LINE = 0.075  # of a panel's height, a line of text
 FILL, TEXT, OUTLINE, MARK = "#9dbfe0", "#3b78b5", "#c0392b", "#888888"
 
 
@@ -49,22 +50,22 @@ def heights(values: Sequence[float], width: int = WIDTH) -> list[float]:
 def histograms(panels: Sequence[Panel], columns: int, xlabel: str, marks: Sequence[float] = ()) -> Figure:
     """One panel each, on common axes: the first group filled, the second as an outline.
 
-    `marks` are dotted lines, each with the shares of both groups up to it.
+    `marks` are dotted lines, above each the shares of both groups up to it.
     """
     rows = -(-len(panels) // columns)
-    figure: Figure = plt.figure(figsize=(2.9 * columns, 2.3 * rows + 0.5), layout="constrained")
+    figure: Figure = plt.figure(figsize=(2.9 * columns, 2.5 * rows + 0.6), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     top = max((height for panel in panels for values in panel.groups.values() for height in heights(values)), default=0)
     for axes, panel in zip(grid.flat, panels, strict=False):
         _draw(axes, panel, marks)
-        axes.set_ylim(0, 1.2 * max(top, 1))  # room for the shares
+        axes.set_ylim(0, min(100, 1.1 * max(top, 1)))  # no share is larger
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     figure.supxlabel(xlabel, fontsize=8)
     for axes in grid[:, 0]:
         axes.set_ylabel("% of the answers", fontsize=8)
     handles, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, fontsize=8, frameon=False)
     return figure
 
 
@@ -79,10 +80,10 @@ def _draw(axes: Axes, panel: Panel, marks: Sequence[float]) -> None:
         for line, (values, colour) in enumerate(zip(panel.groups.values(), (TEXT, OUTLINE), strict=False)):
             share = share_by(values, mark)
             if share is not None:
-                place = (mark - 1, 0.99 - 0.075 * line)
-                told: dict[str, Any] = {"fontsize": 6.5, "color": colour, "ha": "right", "va": "top"}
-                axes.text(*place, f"{100 * share:.0f}%", transform=axes.get_xaxis_transform(), **told)
-    axes.set_title(panel.title, fontsize=8.5)
+                told: dict[str, Any] = {"fontsize": 6.5, "color": colour, "ha": "center", "va": "bottom"}
+                where = (mark, 1.01 + LINE * (1 - line))
+                axes.text(*where, f"{100 * share:.0f}%", transform=axes.get_xaxis_transform(), **told)
+    axes.set_title(panel.title, fontsize=8.5, pad=22 if marks else None)  # above the shares
     axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)

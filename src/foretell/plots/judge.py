@@ -14,7 +14,7 @@ Table = Mapping[str, Mapping[str, float]]
 
 def judged(looks: Table, speedups: Table, risk: float) -> Figure:
     """`looks`: task -> feature -> rise of the log loss; `speedups`: task -> rule -> certified at `risk`."""
-    figure: Figure = plt.figure(figsize=(10.0, 4.6), layout="constrained")
+    figure: Figure = plt.figure(figsize=(10.0, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     importances(left, looks)
     bars(right, speedups, risk)
@@ -22,15 +22,19 @@ def judged(looks: Table, speedups: Table, risk: float) -> Figure:
 
 
 def importances(axes: Axes, looks: Table) -> None:
-    """A row a feature, the weightiest first, a dot a task."""
+    """A row a feature, the weightiest first, a dot a task, one below the other."""
     names = sorted(next(iter(looks.values())), key=lambda name: sum(task[name] for task in looks.values()))
-    for (task, found), colour in zip(looks.items(), COLOURS, strict=False):
-        axes.plot([found[name] for name in names], names, "o", color=colour, markersize=4, label=task)
+    for index, ((task, found), colour) in enumerate(zip(looks.items(), COLOURS, strict=False)):
+        places = [place - 0.7 * ((index + 0.5) / len(looks) - 0.5) for place in range(len(names))]
+        axes.plot([found[name] for name in names], places, "o", color=colour, markersize=3, label=task)
+    axes.set_yticks(range(len(names)), names)
     axes.axvline(0, color="#999999", linewidth=0.7)
     axes.set_xlabel("log loss gained when shuffled, nats", fontsize=8)
     axes.set_title("what the judge looks at", fontsize=9)
     axes.legend(fontsize=7, frameon=False, loc="lower right")
-    axes.grid(axis="y", color="#eeeeee")
+    for place in range(len(names) - 1):
+        axes.axhline(place + 0.5, color="#eeeeee", linewidth=0.8, zorder=0)
+    axes.set_ylim(-0.6, len(names) - 0.4)
     _calm(axes)
 
 
@@ -43,7 +47,8 @@ def bars(axes: Axes, speedups: Table, risk: float) -> None:
         axes.bar(places, [task[rule] for task in speedups.values()], width, color=colour, label=rule)
     axes.axhline(1, color="#999999", linewidth=0.7)
     axes.set_xticks(range(len(speedups)), list(speedups))
-    axes.set_title(f"certified speedup in steps at {100 * risk:g}%", fontsize=9)
+    axes.set_ylabel("times fewer steps than full", fontsize=8)
+    axes.set_title(f"certified speedup at a risk of {100 * risk:g}%", fontsize=9)
     axes.legend(fontsize=7, frameon=False)
     _calm(axes)
 

@@ -40,8 +40,15 @@ def scaling(groups: Mapping[str, Series]) -> Figure:
         axes.set(xscale="log", yscale="log")
         axes.set_xticks(list(one.sizes), [f"{size:g}" for size in one.sizes], fontsize=6, minor=False)
         axes.set_xticks([], minor=True)
-        axes.tick_params(labelsize=6)
+        axes.yaxis.set_minor_formatter(_milliseconds)
+        axes.yaxis.set_major_formatter(_milliseconds)
+        axes.tick_params(labelsize=6, which="both")
         axes.set_xlabel(name, fontsize=8)
-    panels[0].set_ylabel("seconds a step", fontsize=8)
+    panels[0].set_ylabel("milliseconds a step", fontsize=8)
     panels[0].legend(fontsize=7, frameon=False)
     return figure
+
+
+def _milliseconds(seconds: float, _: int) -> str:
+    """A tick's label: plain numbers, also between the powers of ten."""
+    return f"{1000 * seconds:g}"

@@ -1,21 +1,21 @@
-"""Risk against speed: the share of answers that stopping changes, with its interval, for every way to stop."""
+"""Risk and speed: the share of answers that stopping changes, with its interval, a row for every way to stop."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS = ("#8a8a8a", "#3b78b5", "#f2a33c", "#2e9e4f", "#b5453b", "#7d5ba6")
+COLOURS = ("#f2a33c", "#3b78b5", "#2e9e4f", "#b5453b")
 MARKERS = ("o", "^", "s", "D")
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """One way to stop: a point whose colour says `what` and whose marker says `how`; shares with their interval."""
+    """One way to stop: `what` and `how` name its row, `how` also its mark; shares with their interval."""
 
     what: str
     how: str
@@ -24,32 +24,43 @@ class Stopped:
     low: float
     high: float
 
+    @property
+    def name(self) -> str:
+        return f"{self.what}, {self.how}"
+
 
 def risks(groups: Mapping[str, Sequence[Stopped]]) -> Figure:
-    """A panel for each task, three in a row."""
+    """A panel for each task, three in a row; all have the same rows, so ways that come out alike stay apart."""
     columns = min(3, len(groups))
     rows = -(-len(groups) // columns)
-    figure: Figure = plt.figure(figsize=(3.4 * columns, 2.9 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flatten()
-    every = [point for points in groups.values() for point in points]
-    colours = dict(zip(dict.fromkeys(point.what for point in every), COLOURS, strict=False))
-    markers = dict(zip(dict.fromkeys(point.how for point in every), MARKERS, strict=False))
-    shown: dict[str, Any] = {}
+    every = {point.name: point.how for points in groups.values() for point in points}
+    figure: Figure = plt.figure(figsize=(3.4 * columns + 0.6, (0.24 * len(every) + 1.0) * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
     for axes, (task, points) in zip(panels, groups.items(), strict=False):
-        for point in points:
-            reach = [[100 * (point.risk - point.low)], [100 * (point.high - point.risk)]]
-            size = max(4, 11 - 3 * list(colours).index(point.what))  # what comes out alike is seen one inside the other
-            look = {"color": colours[point.what], "marker": markers[point.how], "markersize": size, "elinewidth": 0.9}
-            drawn = axes.errorbar(point.speedup, 100 * point.risk, reach, linestyle="", alpha=0.85, **look)
-            shown.setdefault(f"{point.what}, {point.how}", drawn)
+        _draw(axes, points, every)
         axes.set_title(task, fontsize=10)
-        axes.set_xlabel("times fewer steps than full", fontsize=8)
-        axes.set_ylabel("answers that differ, %", fontsize=8)
-        axes.set_ylim(bottom=-0.05 * axes.get_ylim()[1])  # room for a risk of 0
-        axes.tick_params(labelsize=7)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel("answers that differ, %", fontsize=8)
     for axes in panels[len(groups) :]:
         axes.set_visible(False)
-    figure.legend(list(shown.values()), list(shown), loc="outside upper center", ncols=4, fontsize=8, frameon=False)
     return figure
+
+
+def _draw(axes: Axes, points: Sequence[Stopped], every: Mapping[str, str]) -> None:
+    """The risk as a mark in its row, the speedup as a number at the row's end; a dash where there is no such way."""
+    at = {point.name: point for point in points}
+    looks = dict(zip(dict.fromkeys(every.values()), zip(COLOURS, MARKERS, strict=True), strict=False))
+    for place, (name, how) in enumerate(every.items()):
+        point = at.get(name)
+        told = "-" if point is None else f"{point.speedup:.2f}x"
+        axes.text(1.02, place, told, transform=axes.get_yaxis_transform(), fontsize=7, va="center")
+        if point is not None:
+            reach = [[100 * max(0.0, point.risk - point.low)], [100 * max(0.0, point.high - point.risk)]]
+            colour, marker = looks[how]
+            axes.errorbar(100 * point.risk, place, xerr=reach, color=colour, marker=marker, markersize=5, elinewidth=1)
+    axes.text(1.02, -0.85, "speedup", transform=axes.get_yaxis_transform(), fontsize=7, va="center")
+    axes.set_yticks(range(len(every)), list(every))
+    axes.set_ylim(len(every) - 0.5, -0.5)  # the first on top
+    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])  # a mark at 0 is whole
+    axes.tick_params(labelsize=7)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
