@@ -22,7 +22,6 @@ from foretell.lab.families import FAMILIES, Family
 from foretell.lab.judge import Lesson
 from foretell.lab.outcomes import Outcomes
 from foretell.lab.risk import needed
-from foretell.lab.walk import FAMILY
 from foretell.plots.risk import Line, Panel, risk
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, parser
@@ -34,7 +33,7 @@ SPLITS, DRAWS = 200, 1000
 LOSSES = dict(zip(NAMED, ("another answer than full decoding's", "a wrong answer where full decoding's is right"),
                   strict=True))  # fmt: skip
 PARALLEL = "threshold transfer.value=0.999"  # many masks a step, each of which the model is nearly certain of
-JUDGE, SHARED, BOTH = "judge", "shared", "parallel + entropy"
+PROPHET, JUDGE, SHARED, BOTH = "prophet-min", "judge", "shared", "parallel + entropy"
 WAYS = ("certified", "naive")
 SHARING = (*(name for name, family in FAMILIES.items() if family.region is None), JUDGE)  # on the recipe's own region
 Families = dict[str, tuple[Family, Outcomes]]
@@ -176,7 +175,7 @@ def speeds(certified: Mapping[str, float], first: float, stays: float) -> str:
     """The families' speedups at one risk; the fastest is named after looking, which `shared` does not need."""
     best = max((name for name in certified if name not in (SHARED, BOTH)), key=lambda name: certified[name])
     return (
-        f"{FAMILY}, the default family, has {certified[FAMILY]:.2f}x; {SHARED} {certified[SHARED]:.2f}x "
+        f"{PROPHET}, Prophet by its smallest gap, has {certified[PROPHET]:.2f}x; {SHARED} {certified[SHARED]:.2f}x "
         f"({_reached(certified[SHARED])} 2x); {best}, named the fastest after looking, {certified[best]:.2f}x. Who "
         f"knew the final answer would stop at {stays:.2f}x where it stays, at {first:.2f}x where it first appears. "
         f"{BOTH}: {certified[BOTH]:.2f}x ({_reached(certified[BOTH])} 2x)."

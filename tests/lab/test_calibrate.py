@@ -24,7 +24,8 @@ from foretell.policies.stop.schedules import Linear
 from foretell.spec import spell
 
 EXAMPLES = 24
-GOAL: dict[str, Any] = {"risk": 0.2, "confidence": 0.9}  # 11 examples without an error, or 24 with one, show this
+# 11 examples without an error, or 24 with one, show this.
+GOAL: dict[str, Any] = {"risk": 0.2, "confidence": 0.9, "family": "prophet-min"}
 LAYOUT: dict[str, Any] = {"max_new_tokens": 12, "block_length": 6, "suffix": "The answer is", "answer_length": 2}
 NAMES = ("Tom", "Ann", "Adam", "He")
 
@@ -176,11 +177,12 @@ def test_another_task_is_noted(made: Calibrated, checkpoint: Path, home: Path, t
 def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "rule.json"
     what = planned(str(checkpoint), "choice", None, "full", out, None, {}, limit=3)
-    plan = Calibration.prepare(what, Goal())
+    plan = Calibration.prepare(what, Goal(family="entropy"))
     assert "at least 299 are needed" in plan.notes[0]
-    eight = Calibration.prepare(what, Goal(family="all"))
+    eight = Calibration.prepare(what, Goal())
     assert "at least 505 are needed" in eight.notes[0]
-    made = calibrate(str(checkpoint), task="choice", limit=3, out=out)
+    assert eight.notes[0].endswith("(8 families share the doubt; one alone needs 299)")
+    made = calibrate(str(checkpoint), task="choice", limit=3, family="entropy", out=out)
     found = read_certificate(out)
     assert found == made.certificate
     assert (found.certified, found.stop, found.speedup, found.setting) == (False, "never", 1.0, None)
@@ -194,7 +196,7 @@ def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -
 def test_a_family_that_is_never_safe_falls_back_too(checkpoint: Path, home: Path) -> None:
     reckless = Family("reckless", "at once", "bar", (0.0,), lambda bar: Prophet(Linear(bar, bar)))
     found = calibrate(
-        str(checkpoint), task="choice", limit=EXAMPLES, seed=3, work=home / "rule.work", family=reckless, **GOAL
+        str(checkpoint), task="choice", limit=EXAMPLES, seed=3, work=home / "rule.work", **GOAL | {"family": reckless}
     ).certificate
     assert (found.certified, found.stop) == (False, "never")
     assert "no member of reckless keeps a risk of 20%" in found.says
@@ -362,8 +364,16 @@ def test_examples_that_repeat_are_noted(checkpoint: Path, tmp_path: Path) -> Non
 def test_a_rule_looks_where_it_was_certified(checkpoint: Path, tmp_path: Path) -> None:
     """SchED watches every mask; a recipe that says nothing of the region takes it over from the rule."""
     rule = tmp_path / "rule.json"
-    asked: dict[str, Any] = {"task": "choice", "limit": EXAMPLES, "seed": 3, "out": rule, **GOAL | {"risk": 0.6}}
-    found = calibrate(str(checkpoint), family="sched", **asked).certificate
+    asked: dict[str, Any] = {
+        "task": "choice",
+        "limit": EXAMPLES,
+        "seed": 3,
+        "out": rule,
+        **GOAL,
+        "risk": 0.6,
+        "family": "sched",
+    }
+    found = calibrate(str(checkpoint), **asked).certificate
     assert found.certified
     assert found.holds_for.region == Masked()
     bench = Bench.prepare(

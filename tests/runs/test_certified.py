@@ -99,7 +99,7 @@ def test_the_headline_is_not_the_family_named_after_looking(script: Any, found: 
     rows = [*script.rows("word", found)]
     lines = script.verdict(rows, {"word": (3.0, 2.5)})
     (said,) = (line for line in lines if line.startswith("- consistency, word, at 1% / 95%"))
-    assert "prophet-min, the default family, has 2.00x; shared 4." in said
+    assert "prophet-min, Prophet by its smallest gap, has 2.00x; shared 4." in said
     assert "(reaches 2x); sched, named the fastest after looking, 16.00x" in said
     assert "parallel + entropy: 16.00x" in said
     assert sum("over draws" in line for line in lines) == sum("over splits" in line for line in lines) == 2

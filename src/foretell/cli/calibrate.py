@@ -32,7 +32,9 @@ def calibrate(
     ] = "consistency",
     family: Annotated[
         list[str] | None,
-        Option("--family", "-f", help="The rules to choose from, `all`, or several; an unknown name lists them."),
+        Option(
+            "--family", "-f", help="The rules to choose from, one or several; default: all; an unknown name lists them."
+        ),
     ] = None,
     judge: Annotated[Path | None, Option(help="Or a trained judge's file, whose bar is chosen.")] = None,
     recipe: Annotated[str, Option("--recipe", "-r", help="What it is to hold for; its own rule is left out.")] = "full",
@@ -52,12 +54,12 @@ def calibrate(
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.evaluate import following  # noqa: PLC0415
     from foretell.lab.calibrate import Calibration  # noqa: PLC0415
-    from foretell.lab.families import Family, judged  # noqa: PLC0415
+    from foretell.lab.families import ALL, Family, judged  # noqa: PLC0415
     from foretell.lab.full import planned  # noqa: PLC0415
-    from foretell.lab.walk import FAMILY, Goal  # noqa: PLC0415
+    from foretell.lab.walk import Goal  # noqa: PLC0415
 
     families: list[str | Family] = [*(family or []), *([] if judge is None else [judged(judge)])]
-    goal = Goal(risk, confidence, loss, families or FAMILY, against)
+    goal = Goal(risk, confidence, loss, families or ALL, against)
     options = rest.pop("options")
     plan = Calibration.prepare(planned(model, task, prompts, recipe, out, work, options, **rest), goal)
     note(plan.notes)

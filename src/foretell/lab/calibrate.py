@@ -14,14 +14,14 @@ from foretell.engine.folder import folder_of
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation, Watch, run
-from foretell.lab.families import Family, by_tokens
+from foretell.lab.families import ALL, Family, by_tokens
 from foretell.lab.full import in_full, mark, planned
 from foretell.lab.manifest import examples_hash
 from foretell.lab.outcomes import outcomes
 from foretell.lab.prompts import LABELLED, Given, Prompts
 from foretell.lab.replays import Case, studied
 from foretell.lab.results import Record, read_records
-from foretell.lab.walk import FAMILY, Families, Goal, Trial, Walk, fastest
+from foretell.lab.walk import Families, Goal, Trial, Walk, fastest
 from foretell.layout import Layout
 from foretell.policies.cache.off import Off
 from foretell.policies.stop.combined import All, each
@@ -201,7 +201,7 @@ def calibrate(
     task: str | None = None,
     prompts: str | Path | Sequence[Given] | None = None,
     recipe: str = "full",
-    family: Families = FAMILY,
+    family: Families = ALL,
     risk: float = 0.01,
     confidence: float = 0.95,
     loss: str = "consistency",

@@ -10,7 +10,7 @@ import numpy as np
 
 from foretell.errors import RequestError
 from foretell.lab.outcomes import Array, Outcomes
-from foretell.lab.risk import checked, exact, naive, walked
+from foretell.lab.risk import checked, exact, naive, shared, walked
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,9 @@ class Coverage:
         the set may have a second use: to say which of it is fastest.
         """
         checked(risk, confidence)
-        share = (1 - confidence) / len(self.families)
+        level = shared(confidence, len(self.families))
         p_values = exact(np.arange(self.size + 1), self.size, risk)  # of every number of errors
-        return self._fastest([walked(p_values[errors], 1 - share) for errors in self._each()])
+        return self._fastest([walked(p_values[errors], level) for errors in self._each()])
 
     def hoped(self, risk: float) -> Kept:
         """By trusting the mean loss on the calibration set."""

@@ -120,14 +120,20 @@ def needed(risk: float, confidence: float) -> int:
     return next((count for count in near if exact(np.zeros(()), count, risk) <= 1 - confidence), guess + 1)
 
 
-def too_few(count: int, risk: float, confidence: float) -> str | None:
+def shared(confidence: float, families: int) -> float:
+    """The confidence that each of several families has to reach so that all together keep the one asked for."""
+    return 1 - (1 - confidence) / families
+
+
+def too_few(count: int, risk: float, confidence: float, families: int = 1) -> str | None:
     """What to say if `count` examples can certify nothing; None if they may."""
-    least = needed(risk, confidence)
+    least = needed(risk, shared(confidence, families))
     if count >= least:
         return None
+    alone = f" ({families} families share the doubt; one alone needs {needed(risk, confidence)})"
     return (
         f"{count} examples cannot show a risk of at most {100 * risk:.4g}% with confidence {confidence:g}: "
-        f"at least {least} are needed, even without a single error"
+        f"at least {least} are needed, even without a single error{alone if families > 1 else ''}"
     )
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from foretell.engine.certificate import LOSSES
 from foretell.errors import one_of
-from foretell.lab.families import Family, families_named
+from foretell.lab.families import ALL, Family, families_named
 from foretell.lab.outcomes import Outcomes
-from foretell.lab.risk import certify, checked, too_few
+from foretell.lab.risk import certify, checked, shared, too_few
 from foretell.spec import spell
 
-FAMILY = "prophet-min"  # a mean over several tokens can hide the one that is still unsure
 Families = str | Family | Sequence[str | Family]
 
 
@@ -23,7 +22,7 @@ class Goal:
     risk: float = 0.01  # eps: the share of examples that may lose by stopping early
     confidence: float = 0.95  # 1 - delta: how sure that is to be
     loss: str = "consistency"  # or success, which needs right answers
-    family: Families = FAMILY  # or several, which share delta
+    family: Families = ALL  # one, or several, which share delta
     against: str | None = None  # another recipe whose answers and steps count; None: the same without stopping
 
     def __post_init__(self) -> None:
@@ -37,12 +36,12 @@ class Goal:
 
     @property
     def level(self) -> float:
-        """The confidence that each family has to reach so that all together keep the one asked for: delta is shared."""
-        return 1 - (1 - self.confidence) / len(self.families)
+        """The confidence that each family has to reach."""
+        return shared(self.confidence, len(self.families))
 
     def shortage(self, count: int) -> str | None:
         """Why `count` examples are too few to show anything; None if they may do."""
-        return too_few(count, self.risk, self.level)
+        return too_few(count, self.risk, self.confidence, len(self.families))
 
 
 @dataclass(frozen=True, slots=True)
