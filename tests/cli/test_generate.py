@@ -14,7 +14,7 @@ from tests.cli.conftest import WORDS, Run
 
 SHAPE = {
     *("id", "text", "answer", "tokens", "steps", "budget", "saved", "forwards"),
-    *("tokens_per_forward", "seconds", "finish"),
+    *("tokens_per_forward", "seconds", "finish", "notes"),
 }
 
 
@@ -37,6 +37,7 @@ def test_json_is_one_object_a_line(run: Run, checkpoint: Path) -> None:
     done = load(checkpoint).generate(WORDS)
     assert set(row) == SHAPE
     assert (row["text"], row["answer"], row["steps"], row["finish"]) == (done.text, done.answer, done.steps, "complete")
+    assert row["notes"] == []
 
 
 def test_set_and_options_change_the_outcome(run: Run, checkpoint: Path) -> None:
@@ -206,7 +207,7 @@ def test_missing_things_are_named(run: Run, checkpoint: Path, tmp_path: Path) ->
     assert "has no prompts" in run("generate", checkpoint, "--file", tmp_path / "empty.jsonl", code=2).stderr
 
 
-def test_a_note_goes_to_stderr(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+def test_a_note_goes_to_stderr_and_into_the_json(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
     for path in checkpoint.iterdir():
@@ -214,7 +215,12 @@ def test_a_note_goes_to_stderr(run: Run, checkpoint: Path, tmp_path: Path) -> No
             (bare / path.name).symlink_to(path)
     result = run("generate", bare, WORDS, "-r", "prophet", "--max-new-tokens", "12", "--json")
     assert result.stderr.startswith("note: this window has no answer region")
-    assert rows(result.stdout)[0]["answer"] is None
+    (row,) = rows(result.stdout)
+    assert row["answer"] is None
+    assert [f"note: {note}" for note in row["notes"]] == result.stderr.splitlines()  # type: ignore[attr-defined]
+    (tmp_path / "p.txt").write_text(f"{WORDS}\n{WORDS}\n")
+    words = ("--file", tmp_path / "p.txt", "-r", "prophet", "--max-new-tokens", "12", "--json")
+    assert [one["notes"] for one in rows(run("generate", bare, *words).stdout)] == [row["notes"]] * 2
 
 
 def test_out_and_trace(run: Run, checkpoint: Path, tmp_path: Path) -> None:

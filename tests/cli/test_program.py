@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from foretell import Completion
 from foretell.cli import demo as demo_module
 from foretell.cli.model import open_engine
 from foretell.cli.recipes import sentence
@@ -114,7 +116,27 @@ def test_demo_with_a_model(run: Run, checkpoint: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(demo_module, "MODEL", str(checkpoint))
     shown = run("demo").stdout
     assert "word  Tom has 3 boxes with 4 apples each." in shown
-    assert "prophet" in shown
+    assert demo_module.RECIPE == "prophet stop.reduce=min"
+    logged = [line for line in shown.splitlines() if line.startswith("  prophet")]
+    assert logged
+    assert all(line.startswith("  prophet stop.reduce=min ") for line in logged)
+    assert '--recipe "prophet stop.reduce=min" --watch' in shown
+    assert re.search(r"word +\d+ steps .* neither\n", shown.replace("  \n", "\n"))  # it has learned nothing
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "right"),
+    [
+        ("word", "3 * 4 = 12 . 12 - 5 = 7 . The answer is 7", True),
+        ("word", "The answer is 17", False),
+        ("countdown", "29+67=91, 91-52=34", False),
+        ("countdown", "29+62=91, 91-57=34", True),
+        ("of ones own", "The answer is 7", True),
+    ],
+)
+def test_demo_says_which_answers_are_right(task: str, text: str, right: bool) -> None:
+    done = Completion(text, None, (), 1, 1, 1, 1, 1, "complete", 0.0)
+    assert demo_module._right(task, demo_module._problem(task), done) is right
 
 
 def test_train_is_mounted_where_it_exists(run: Run) -> None:

@@ -66,6 +66,7 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
         "tokens_per_forward": round(done.tokens_per_forward, 4),
         "seconds": round(done.seconds, 4),
         "finish": done.finish,
+        "notes": list(done.notes),
     }
 
 
