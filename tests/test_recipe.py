@@ -238,9 +238,9 @@ def test_what_is_no_policy_is_refused(given: dict[str, Any], says: str) -> None:
         ),
         (lambda b, _s: Verdict(b.confidence.mean(dim=1)), "`settled` is a float32 tensor of shape"),
         (lambda b, _s: Verdict(b.confidence > 0.5), "`settled` is a bool tensor of shape"),
-        (lambda _b, _s: Verdict([True]), "`settled` is .True., a list"),
+        (lambda _b, s: Verdict(s.done.tolist()), "`settled` is .*False.*, a list"),
         (lambda _b, s: Verdict(s.done, s.done.float().mean()), "`value` is a float32 tensor of shape"),
-        (lambda _b, s: Verdict(s.done, bar=0.5), "`bar` is 0.5, a float"),
+        (lambda _b, s: Verdict(s.done, bar=s.length / 8), "`bar` is 0.5, a float"),
     ],
 )
 def test_a_verdict_of_another_shape_is_refused(said: Any, says: str) -> None:

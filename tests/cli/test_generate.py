@@ -13,7 +13,7 @@ from foretell import load, load_traces
 from tests.cli.conftest import WORDS, Run
 
 SHAPE = {
-    *("id", "text", "answer", "tokens", "steps", "budget", "saved", "forwards"),
+    *("id", "text", "answer", "tokens", "steps", "budget", "saved", "given", "forwards"),
     *("tokens_per_forward", "seconds", "finish", "notes"),
 }
 
@@ -27,9 +27,26 @@ def test_prints_the_text_and_what_it_took(run: Run, checkpoint: Path) -> None:
     done = load(checkpoint).generate(WORDS, recipe="prophet")
     text, took = result.stdout.splitlines()
     assert text == done.text
-    assert took.startswith(f"{done.steps} of {done.budget} steps ({done.saved} saved) · {done.forwards} forwards · ")
-    assert took.endswith("settled early (settled)")
-    assert done.saved > 3
+    used = f"{done.steps} of {done.budget} steps ({done.saved} saved, 3 for given positions)"
+    assert took.startswith(f"{used} · {done.forwards} forwards · ")
+    assert took.endswith(" s · settled early")
+    assert done.saved > 0
+
+
+def test_a_full_decoding_claims_no_savings(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    """The pinned suffix takes no steps, of whatever budget."""
+    took = run("generate", checkpoint, WORDS).stdout.splitlines()[1]
+    assert took.startswith("21 of 24 steps (3 for given positions) · 21 forwards · ")
+    assert took.endswith(" s · ran to the end")
+    bare = run("generate", checkpoint, WORDS, "--suffix", "").stdout.splitlines()[1]
+    assert bare.startswith("24 of 24 steps · ")
+    (tmp_path / "p.txt").write_text(f"{WORDS}\n{WORDS}\n")
+    words = ("generate", checkpoint, "--file", tmp_path / "p.txt")
+    assert run(*words).stderr.startswith("2 prompts · 21.0 steps on average · 0 settled early")
+    early = run(*words, "-r", "prophet").stderr
+    assert early.startswith("2 prompts · 18.0 steps on average (1.17x fewer than a full decoding) · 2 settled early")
+    (row,) = rows(run("generate", checkpoint, WORDS, "--json").stdout)
+    assert (row["budget"], row["steps"], row["saved"], row["given"]) == (24, 21, 0, 3)
 
 
 def test_json_is_one_object_a_line(run: Run, checkpoint: Path) -> None:

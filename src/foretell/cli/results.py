@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from foretell.cli.console import problem
+from foretell.cli.wording import count, ratio
 from foretell.engine.completion import Failure
 from foretell.engine.outcome import Usage
 from foretell.errors import RequestError
@@ -25,26 +26,34 @@ def summary(done: Completion) -> str:
     """What a completion took, on one line."""
     return " · ".join(
         (
-            f"{done.steps} of {done.budget} steps ({done.saved} saved)",
+            f"{done.steps} of {done.budget} steps{_unused(done)}",
             f"{done.forwards} forwards",
             f"{done.tokens_per_forward:.2f} tokens per forward",
             f"{done.seconds:.2f} s",
-            f"{FINISHES[done.finish]} ({done.finish})",
+            FINISHES[done.finish],
         )
     )
+
+
+def _unused(done: Completion) -> str:
+    """Where the rest of the budget went."""
+    saved = [f"{done.saved} saved"] if done.saved else []
+    given = [f"{done.given} for given positions"] if done.given else []
+    return f" ({', '.join(saved + given)})" if saved or given else ""
 
 
 def totals(done: Sequence[Completion], seconds: float) -> str:
     """What many completions took, on one line."""
     if not done:
         return "no prompt was decoded"
-    steps, budget = sum(one.steps for one in done), sum(one.budget for one in done)
+    steps, full = sum(one.steps for one in done), sum(one.budget - one.given for one in done)
+    compared = "" if steps == full else f" ({ratio(full, steps)} than a full decoding)"
     settled = sum(one.finish == "settled" for one in done)
     usage = sum((Usage(one.computed, one.spent) for one in done), Usage())
     return " · ".join(
         (
-            f"{len(done)} prompts",
-            f"{steps / len(done):.1f} of {budget / len(done):.0f} steps on average ({budget / steps:.2f}x fewer)",
+            count(len(done), "prompt"),
+            f"{steps / len(done):.1f} steps on average" + compared,
             f"{settled} settled early",
             f"{usage.padding:.1%} of the columns padding",
             f"{seconds:.2f} s",
@@ -62,6 +71,7 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
         "steps": done.steps,
         "budget": done.budget,
         "saved": done.saved,
+        "given": done.given,
         "forwards": done.forwards,
         "tokens_per_forward": round(done.tokens_per_forward, 4),
         "seconds": round(done.seconds, 4),
@@ -106,7 +116,8 @@ class Ledger:
         if kind is None:
             self.part.replace(self.path)
         elif self.lines:
-            problem(f"{self.lines} finished results are kept in {self.part}", style="yellow")
+            kept = "result is" if self.lines == 1 else "results are"
+            problem(f"{self.lines} finished {kept} kept in {self.part}", style="yellow")
         else:
             self.part.unlink()
 
