@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -11,9 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from foretell import Completion
 from foretell.cli import demo as demo_module
+from foretell.cli.app import app
 from foretell.cli.model import open_engine
 from foretell.cli.recipes import sentence
 from foretell.policies import POLICIES
@@ -30,6 +33,9 @@ from foretell.cli.app import app
 app(["--help"], standalone_mode=False)
 assert not {"torch", "numpy", "transformers", "tokenizers"} & set(sys.modules), sorted(sys.modules)
 """
+
+
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def program(*words: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
@@ -56,6 +62,12 @@ def test_help_names_every_command(run: Run) -> None:
     for command in ("generate", "trace", "recipes", "vocab", "demo"):
         assert command in shown
     assert "--answer-length" in run("generate", "--help").stdout
+
+
+@pytest.mark.parametrize("words", [*((command,) for command in COMMANDS), (), ("trace", "show"), ("trace", "replay")])
+def test_every_command_has_help_by_either_name(run: Run, words: tuple[str, ...]) -> None:
+    assert "Usage: " in run(*words, "-h").stdout
+    assert run(*words, "-h").stdout == run(*words, "--help").stdout
 
 
 def test_unknown_names_have_a_nearest_one(run: Run, checkpoint: Path) -> None:
@@ -150,6 +162,24 @@ def test_errors_of_a_real_process(checkpoint: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: unknown recipe 'prohpet'; did you mean 'prophet'?")
     assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_without_these_characters(checkpoint: Path, tmp_path: Path) -> None:
+    """Marks get plain ones in their place; JSON, which a program reads, loses nothing."""
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    file = tmp_path / "run.npz"
+    watched = program("generate", checkpoint, WORDS, "-r", "prophet", "-w", "--trace", file, env=ascii_only)
+    assert (watched.returncode, watched.stderr) == (0, "")
+    assert "The answer is [" in watched.stdout
+    assert " >= " in watched.stdout
+    assert watched.stdout.endswith(" s . settled early\n")
+    shown = program("trace", "show", file, env=ascii_only)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "# decoded  : decoded before" in shown.stdout
+    assert "?" not in shown.stdout.replace(" ?", "")
+    (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": WORDS, "id": "é"}), encoding="utf8")
+    told = program("generate", checkpoint, "--file", tmp_path / "p.jsonl", "--json", env=ascii_only)
+    assert json.loads(told.stdout)["id"] == "é"
 
 
 def many(tmp_path: Path) -> Path:

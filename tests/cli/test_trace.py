@@ -67,7 +67,9 @@ def test_show_refuses(run: Run, file: Path, words: list[str], says: str) -> None
 
 def test_a_file_that_is_no_trace(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_text("no")
-    assert "not a whole trace file" in run("trace", "show", tmp_path / "a.npz", code=2).stderr
+    refused = run("trace", "show", tmp_path / "a.npz", code=2).stderr
+    assert "a.npz is no trace file that foretell wrote" in refused
+    assert "pickle" not in refused
     assert "there is no file" in run("trace", "replay", tmp_path / "b.npz", code=2).stderr
 
 

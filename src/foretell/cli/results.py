@@ -8,9 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import typer
+from rich.text import Text
 
-from foretell.cli.console import problem
+from foretell.cli.console import out, problem
+from foretell.cli.plain import writes_all
 from foretell.cli.wording import count, ratio
 from foretell.engine.completion import Failure
 from foretell.engine.outcome import Usage
@@ -80,10 +81,10 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
     }
 
 
-def line_of(name: str | int, done: Completion | Failure) -> str:
-    """One line of JSON."""
+def line_of(name: str | int, done: Completion | Failure, *, escaped: bool = False) -> str:
+    """One line of JSON, with nothing but ASCII in it if `escaped`."""
     told = {"id": name, "error": str(done)} if isinstance(done, Failure) else record(name, done)
-    return json.dumps(told, ensure_ascii=False)
+    return json.dumps(told, ensure_ascii=escaped)
 
 
 class Ledger:
@@ -132,7 +133,7 @@ class Printer:
 
     def add(self, index: int, done: Completion | Failure) -> None:
         if self.as_json:
-            print(line_of(self.names[index], done), flush=True)
+            print(line_of(self.names[index], done, escaped=not writes_all()), flush=True)
             return
         self._waiting[index] = done
         while self._next in self._waiting:
@@ -142,8 +143,8 @@ class Printer:
     def _show(self, index: int, done: Completion | Failure) -> None:
         if isinstance(done, Failure):  # it has been told on stderr
             return
+        console = out()
         if len(self.names) > 1:
-            typer.echo(("\n" if index else "") + typer.style(f"[{self.names[index]}]", bold=True))
-        # typer.echo takes the colour out again where nobody would see it.
-        typer.echo(done.text)
-        typer.echo(typer.style(summary(done), dim=True))
+            console.print(Text(("\n" if index else "") + f"[{self.names[index]}]", style="bold"), soft_wrap=True)
+        print(done.text, flush=True)  # as it is, tabs and all
+        console.print(Text(summary(done), style="dim"), soft_wrap=True)
