@@ -18,7 +18,7 @@ from foretell import Completion
 from foretell.cli import demo as demo_module
 from foretell.cli.app import app
 from foretell.cli.model import open_engine
-from foretell.cli.recipes import sentence
+from foretell.cli.recipes import QUESTIONS, sentence
 from foretell.policies import POLICIES
 from foretell.presets import PRESETS
 from foretell.spec import signature
@@ -91,6 +91,15 @@ def test_one_recipe_in_full(run: Run) -> None:
     assert "stop.tau.high" in shown
     assert "stop prophet (tau=staged, " in shown
     assert "schedule staged (high=7.5" in run("recipes", "staged").stdout
+
+
+def test_the_policies_of_one_kind(run: Run) -> None:
+    shown = run("recipes", "stop").stdout
+    assert shown.startswith("stop: is it settled?")
+    assert all(f" {name} " in shown for name in POLICIES["stop"])
+    assert "quota" not in shown
+    assert "did you mean 'transfer'?" in run("recipes", "transfre", code=2).stderr
+    assert set(QUESTIONS) == set(POLICIES)
 
 
 def test_sentences_are_sentences() -> None:
