@@ -229,7 +229,7 @@ def test_words_that_the_vocabulary_lacks(tmp_path: Path) -> None:
     codec = word_level(tmp_path)
     assert codec.encode("two and three") == [2, 3, 4]
     assert codec.words() == ["two", "and", "three"]
-    with pytest.raises(VocabularyError, match=r"no 'five'; .*foretell vocab"):
+    with pytest.raises(VocabularyError, match=r"no 'five', 'or', 'six'; .*foretell vocab"):
         codec.encode("two and five or six")
     assert not codec.has_chat
     with pytest.raises(RequestError, match="no chat template"):
