@@ -10,12 +10,16 @@ import pytest
 import torch
 
 import foretell
+from foretell.decode import decode
+from foretell.engine.scheduler import Scheduler
 from foretell.errors import RecipeError
 from foretell.layout import Layout, Request, lay_out
+from foretell.models.toy import Toy
 from foretell.policies import POLICIES
 from foretell.policies.region.delimiter import Delimiter
 from foretell.policies.region.json import Json
 from foretell.policies.region.pattern import Pattern
+from foretell.policies.score.confidence import Confidence
 from foretell.policies.score.deferred import Deferred
 from foretell.policies.score.entropy import Entropy
 from foretell.policies.stop.combined import All
@@ -30,8 +34,10 @@ from foretell.policies.transfer.entropy_bound import EntropyBound
 from foretell.policies.transfer.jot import JoT
 from foretell.policies.transfer.threshold import Threshold
 from foretell.presets import PRESETS
+from foretell.protocols import Verdict
 from foretell.recipe import Recipe
 from foretell.spec import signature
+from foretell.state import DecodeState
 
 PROPHET = PRESETS["prophet"].recipe
 
@@ -180,6 +186,75 @@ def test_a_rule_of_ones_own_has_the_name_it_is_given(monkeypatch: pytest.MonkeyP
         str(Recipe(stop=Mine()))
     monkeypatch.setitem(POLICIES["stop"], "mine", Mine)
     assert foretell.parse(str(Recipe(stop=Mine(3)))) == Recipe(stop=Mine(3))
+
+
+class Own:
+    """A stopping rule that returns what it is told to."""
+
+    def __init__(self, said: Any) -> None:
+        self.said = said
+
+    def reads(self, state: DecodeState) -> Any:
+        return state.answer
+
+    def __call__(self, beliefs: Any, state: DecodeState) -> Any:
+        return self.said(beliefs, state)
+
+
+@dataclass
+class Melting:
+    at: float = 0.5
+
+    def reads(self, state: DecodeState) -> Any:
+        return state.answer
+
+    def __call__(self, beliefs: Any, state: DecodeState) -> Verdict:
+        return Verdict(state.answer.any(dim=1))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"stop": "prophet"}, "stop is the text 'prophet'; .* foretell.parse('full stop=prophet')"),
+        ({"transfer": "quota"}, "transfer is the text 'quota'; .* foretell.parse('full transfer=quota')"),
+        ({"stop": Prophet}, "stop is the class Prophet itself; give a policy of it: Prophet(...)"),
+        ({"stop": Confidence()}, "stop must be a policy, an object with `reads` and `__call__`, got Confidence()"),
+        ({"sample": 3}, "sample must be a policy, an object with `__call__`, got 3"),
+        ({"stop": Melting()}, "stop=Melting cannot be hashed .* make the policy a frozen dataclass"),
+    ],
+)
+def test_what_is_no_policy_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(RecipeError, match=says.replace("(", r"\(").replace(")", r"\)")):
+        Recipe(**given)
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        (lambda _b, _s: True, "own returned True, a bool; .* a Verdict whose `settled` is a bool tensor"),
+        (
+            lambda b, _s: Verdict(b.confidence.mean() > 0.5),
+            "`settled` is a bool tensor of shape .*; .* each of the B rows",
+        ),
+        (lambda b, _s: Verdict(b.confidence.mean(dim=1)), "`settled` is a float32 tensor of shape"),
+        (lambda b, _s: Verdict(b.confidence > 0.5), "`settled` is a bool tensor of shape"),
+        (lambda _b, s: Verdict(s.done.tolist()), "`settled` is .*False.*, a list"),
+        (lambda _b, s: Verdict(s.done, s.done.float().mean()), "`value` is a float32 tensor of shape"),
+        (lambda _b, s: Verdict(s.done, bar=s.length / 8), "`bar` is 0.5, a float"),
+    ],
+)
+def test_a_verdict_of_another_shape_is_refused(said: Any, says: str) -> None:
+    """Live, and when a recording is asked."""
+    plain = Request((1,), Layout(4, answer=(0, 4)), Recipe(block_length=2))
+    request = replace(plain, recipe=replace(plain.recipe, stop=Own(said)))
+    with pytest.raises(RecipeError, match=says):
+        list(decode(Toy(), lay_out([request, request], 0), request.recipe))
+    scheduler = Scheduler(Toy(), (), 1, record=True)
+    scheduler.submit(plain)
+    (done,) = scheduler.run()
+    assert done.trace is not None
+    with pytest.raises(RecipeError, match=says):
+        done.trace.replay(Own(said))
 
 
 def test_every_policy_has_a_listing() -> None:

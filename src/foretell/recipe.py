@@ -18,6 +18,9 @@ from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer, Ver
 from foretell.spec import LITERAL, adjusted, spell, title
 
 LARGEST = 1e6  # of scales that have no natural end
+# The questions, and what an answer has beside being callable.
+POLICY = {"cache": "stores", "sample": "", "region": "sought", "score": "", "transfer": "parallel"}
+POLICY |= {"stop": "reads", "verify": "passes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Recipe:
         if self.block_length is not None:
             whole("block_length", self.block_length, 1)
         within("guidance", self.guidance, 0.0, LARGEST)
+        for kind, member in POLICY.items():
+            _check_policy(kind, member, getattr(self, kind))
         if self.transfer.parallel:
             self._check_clocks()
 
@@ -66,6 +71,27 @@ class Recipe:
                     f"transfer={title(self.transfer)}, because that fills as many masks a step as it dares; say which "
                     f"clock: {name}(clock=tokens) counts filled tokens, {name}(clock=steps) counts steps all the same"
                 )
+
+
+def _check_policy(kind: str, member: str, value: object) -> None:
+    """A `RecipeError` that says how to mend it, unless `value` can answer the question."""
+    if isinstance(value, str):
+        raise RecipeError(
+            f"{kind} is the text {value!r}; a Recipe takes a policy object: read one from text with "
+            f"foretell.parse({f'full {kind}={value}'!r})"
+        )
+    if isinstance(value, type):
+        raise RecipeError(f"{kind} is the class {value.__name__} itself; give a policy of it: {value.__name__}(...)")
+    if not callable(value) or (member and not hasattr(value, member)):
+        wanted = f"`{member}` and `__call__`" if member else "`__call__`"
+        raise RecipeError(f"{kind} must be a policy, an object with {wanted}, got {value!r:.80}")
+    try:
+        hash(value)
+    except TypeError as error:
+        raise RecipeError(
+            f"{kind}={type(value).__name__} cannot be hashed ({error}), and requests are batched by their recipe: "
+            "make the policy a frozen dataclass, @dataclass(frozen=True), of fields that can be hashed"
+        ) from error
 
 
 def spelled(text: str, presets: dict[str, Recipe]) -> Recipe:

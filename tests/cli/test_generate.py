@@ -13,8 +13,8 @@ from foretell import load, load_traces
 from tests.cli.conftest import WORDS, Run
 
 SHAPE = {
-    *("id", "text", "answer", "tokens", "steps", "budget", "saved", "forwards"),
-    *("tokens_per_forward", "seconds", "finish"),
+    *("id", "text", "answer", "tokens", "steps", "budget", "saved", "given", "forwards"),
+    *("tokens_per_forward", "seconds", "finish", "notes"),
 }
 
 
@@ -27,9 +27,26 @@ def test_prints_the_text_and_what_it_took(run: Run, checkpoint: Path) -> None:
     done = load(checkpoint).generate(WORDS, recipe="prophet")
     text, took = result.stdout.splitlines()
     assert text == done.text
-    assert took.startswith(f"{done.steps} of {done.budget} steps ({done.saved} saved) · {done.forwards} forwards · ")
-    assert took.endswith("settled early (settled)")
-    assert done.saved > 3
+    used = f"{done.steps} of {done.budget} steps ({done.saved} saved, 3 for given positions)"
+    assert took.startswith(f"{used} · {done.forwards} forwards · ")
+    assert took.endswith(" s · settled early")
+    assert done.saved > 0
+
+
+def test_a_full_decoding_claims_no_savings(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+    """The pinned suffix takes no steps, of whatever budget."""
+    took = run("generate", checkpoint, WORDS).stdout.splitlines()[1]
+    assert took.startswith("21 of 24 steps (3 for given positions) · 21 forwards · ")
+    assert took.endswith(" s · ran to the end")
+    bare = run("generate", checkpoint, WORDS, "--suffix", "").stdout.splitlines()[1]
+    assert bare.startswith("24 of 24 steps · ")
+    (tmp_path / "p.txt").write_text(f"{WORDS}\n{WORDS}\n")
+    words = ("generate", checkpoint, "--file", tmp_path / "p.txt")
+    assert run(*words).stderr.startswith("2 prompts · 21.0 steps on average · 0 settled early")
+    early = run(*words, "-r", "prophet").stderr
+    assert early.startswith("2 prompts · 18.0 steps on average (1.17x fewer than a full decoding) · 2 settled early")
+    (row,) = rows(run("generate", checkpoint, WORDS, "--json").stdout)
+    assert (row["budget"], row["steps"], row["saved"], row["given"]) == (24, 21, 0, 3)
 
 
 def test_json_is_one_object_a_line(run: Run, checkpoint: Path) -> None:
@@ -37,6 +54,7 @@ def test_json_is_one_object_a_line(run: Run, checkpoint: Path) -> None:
     done = load(checkpoint).generate(WORDS)
     assert set(row) == SHAPE
     assert (row["text"], row["answer"], row["steps"], row["finish"]) == (done.text, done.answer, done.steps, "complete")
+    assert row["notes"] == []
 
 
 def test_set_and_options_change_the_outcome(run: Run, checkpoint: Path) -> None:
@@ -200,13 +218,14 @@ def test_mistakes_are_one_line(run: Run, checkpoint: Path, words: list[str], say
 
 def test_missing_things_are_named(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     assert "there is no folder 'no-such-model'" in run("generate", "no-such-model", WORDS, code=2).stderr
-    assert "give one prompt, or a file" in run("generate", checkpoint, code=2).stderr
+    silent = run("generate", checkpoint, code=2, stdin=WORDS).stderr
+    assert "give one prompt, or a file of them with --file; - in the place of either reads standard input" in silent
     assert "cannot read gone.jsonl: No such file" in run("generate", checkpoint, "--file", "gone.jsonl", code=2).stderr
     (tmp_path / "empty.jsonl").write_text("\n")
     assert "has no prompts" in run("generate", checkpoint, "--file", tmp_path / "empty.jsonl", code=2).stderr
 
 
-def test_a_note_goes_to_stderr(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+def test_a_note_goes_to_stderr_and_into_the_json(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
     for path in checkpoint.iterdir():
@@ -214,7 +233,12 @@ def test_a_note_goes_to_stderr(run: Run, checkpoint: Path, tmp_path: Path) -> No
             (bare / path.name).symlink_to(path)
     result = run("generate", bare, WORDS, "-r", "prophet", "--max-new-tokens", "12", "--json")
     assert result.stderr.startswith("note: this window has no answer region")
-    assert rows(result.stdout)[0]["answer"] is None
+    (row,) = rows(result.stdout)
+    assert row["answer"] is None
+    assert [f"note: {note}" for note in row["notes"]] == result.stderr.splitlines()  # type: ignore[attr-defined]
+    (tmp_path / "p.txt").write_text(f"{WORDS}\n{WORDS}\n")
+    words = ("--file", tmp_path / "p.txt", "-r", "prophet", "--max-new-tokens", "12", "--json")
+    assert [one["notes"] for one in rows(run("generate", bare, *words).stdout)] == [row["notes"]] * 2
 
 
 def test_out_and_trace(run: Run, checkpoint: Path, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,10 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from foretell import Completion
 from foretell.cli import demo as demo_module
+from foretell.cli.app import app
 from foretell.cli.model import open_engine
-from foretell.cli.recipes import sentence
+from foretell.cli.recipes import QUESTIONS, sentence
 from foretell.policies import POLICIES
 from foretell.presets import PRESETS
 from foretell.spec import signature
@@ -28,6 +33,9 @@ from foretell.cli.app import app
 app(["--help"], standalone_mode=False)
 assert not {"torch", "numpy", "transformers", "tokenizers"} & set(sys.modules), sorted(sys.modules)
 """
+
+
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def program(*words: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
@@ -56,6 +64,12 @@ def test_help_names_every_command(run: Run) -> None:
     assert "--answer-length" in run("generate", "--help").stdout
 
 
+@pytest.mark.parametrize("words", [*((command,) for command in COMMANDS), (), ("trace", "show"), ("trace", "replay")])
+def test_every_command_has_help_by_either_name(run: Run, words: tuple[str, ...]) -> None:
+    assert "Usage: " in run(*words, "-h").stdout
+    assert run(*words, "-h").stdout == run(*words, "--help").stdout
+
+
 def test_unknown_names_have_a_nearest_one(run: Run, checkpoint: Path) -> None:
     assert "Did you mean 'generate'?" in run("genrate", code=2).stderr
     assert "--steps" in run("generate", checkpoint, WORDS, "--setps", "3", code=2).stderr
@@ -77,6 +91,15 @@ def test_one_recipe_in_full(run: Run) -> None:
     assert "stop.tau.high" in shown
     assert "stop prophet (tau=staged, " in shown
     assert "schedule staged (high=7.5" in run("recipes", "staged").stdout
+
+
+def test_the_policies_of_one_kind(run: Run) -> None:
+    shown = run("recipes", "stop").stdout
+    assert shown.startswith("stop: is it settled?")
+    assert all(f" {name} " in shown for name in POLICIES["stop"])
+    assert "quota" not in shown
+    assert "did you mean 'transfer'?" in run("recipes", "transfre", code=2).stderr
+    assert set(QUESTIONS) == set(POLICIES)
 
 
 def test_sentences_are_sentences() -> None:
@@ -114,7 +137,27 @@ def test_demo_with_a_model(run: Run, checkpoint: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(demo_module, "MODEL", str(checkpoint))
     shown = run("demo").stdout
     assert "word  Tom has 3 boxes with 4 apples each." in shown
-    assert "prophet" in shown
+    assert demo_module.RECIPE == "prophet stop.reduce=min"
+    logged = [line for line in shown.splitlines() if line.startswith("  prophet")]
+    assert logged
+    assert all(line.startswith("  prophet stop.reduce=min ") for line in logged)
+    assert '--recipe "prophet stop.reduce=min" --watch' in shown
+    assert re.search(r"word +\d+ steps .* neither\n", shown.replace("  \n", "\n"))  # it has learned nothing
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "right"),
+    [
+        ("word", "3 * 4 = 12 . 12 - 5 = 7 . The answer is 7", True),
+        ("word", "The answer is 17", False),
+        ("countdown", "29+67=91, 91-52=34", False),
+        ("countdown", "29+62=91, 91-57=34", True),
+        ("of ones own", "The answer is 7", True),
+    ],
+)
+def test_demo_says_which_answers_are_right(task: str, text: str, right: bool) -> None:
+    done = Completion(text, None, (), 1, 1, 1, 1, 1, "complete", 0.0)
+    assert demo_module._right(task, demo_module._problem(task), done) is right
 
 
 def test_train_is_mounted_where_it_exists(run: Run) -> None:
@@ -128,6 +171,24 @@ def test_errors_of_a_real_process(checkpoint: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: unknown recipe 'prohpet'; did you mean 'prophet'?")
     assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_without_these_characters(checkpoint: Path, tmp_path: Path) -> None:
+    """Marks get plain ones in their place; JSON, which a program reads, loses nothing."""
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    file = tmp_path / "run.npz"
+    watched = program("generate", checkpoint, WORDS, "-r", "prophet", "-w", "--trace", file, env=ascii_only)
+    assert (watched.returncode, watched.stderr) == (0, "")
+    assert "The answer is [" in watched.stdout
+    assert " >= " in watched.stdout
+    assert watched.stdout.endswith(" s . settled early\n")
+    shown = program("trace", "show", file, env=ascii_only)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "# decoded  : decoded before" in shown.stdout
+    assert "?" not in shown.stdout.replace(" ?", "")
+    (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": WORDS, "id": "é"}), encoding="utf8")
+    told = program("generate", checkpoint, "--file", tmp_path / "p.jsonl", "--json", env=ascii_only)
+    assert json.loads(told.stdout)["id"] == "é"
 
 
 def many(tmp_path: Path) -> Path:

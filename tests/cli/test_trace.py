@@ -65,9 +65,17 @@ def test_show_refuses(run: Run, file: Path, words: list[str], says: str) -> None
     assert says in run("trace", "show", file, *words, code=2).stderr
 
 
+def test_one_trace_is_not_many(run: Run, file: Path, tmp_path: Path) -> None:
+    save_traces(tmp_path / "one.npz", load_traces(file)[:1])
+    refused = run("trace", "show", tmp_path / "one.npz", "--index", "1", code=2).stderr
+    assert "holds 1 trace, so there is no --index 1" in refused
+
+
 def test_a_file_that_is_no_trace(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_text("no")
-    assert "not a whole trace file" in run("trace", "show", tmp_path / "a.npz", code=2).stderr
+    refused = run("trace", "show", tmp_path / "a.npz", code=2).stderr
+    assert "a.npz is no trace file that foretell wrote" in refused
+    assert "pickle" not in refused
     assert "there is no file" in run("trace", "replay", tmp_path / "b.npz", code=2).stderr
 
 

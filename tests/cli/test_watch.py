@@ -38,7 +38,7 @@ def test_a_log_without_a_terminal(run: Run, checkpoint: Path) -> None:
     assert "\x1b" not in output
     assert "step   1/24  p 0.00  gap " in output
     assert "⟦" in output
-    assert "settled at step 18 of 24: 6 steps saved" in output
+    assert "settled at step 18 of 24: 3 steps saved" in output
     assert output.count("step ") < 16
 
 
@@ -69,7 +69,7 @@ def test_the_last_frame_is_always_shown(engine: Engine) -> None:
     done = watch(engine.stream(WORDS, recipe="prophet"), speller(engine.codec), console, "prophet")
     shown = console.export_text()
     assert isinstance(done, Completion)
-    assert "settled at step 18 of 24: 6 steps saved" in shown
+    assert "settled at step 18 of 24: 3 steps saved" in shown
     assert "filled  24/24" in shown
 
 
@@ -126,7 +126,7 @@ def test_a_race_is_played_to_its_end(engine: Engine) -> None:
     play(run, log, seconds=0.2)
     for console in (live, log):
         shown = console.export_text()
-        assert "settled at step 18 of 24: 6 steps saved" in shown
+        assert "settled at step 18 of 24: 3 steps saved" in shown
         assert "complete after 21 steps of 24" in shown
     assert run.full.times == tuple(sorted(run.full.times))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from foretell.engine.codec import Codec
+from foretell.engine.folder import BUNDLED
 from foretell.errors import ModelError, RequestError, VocabularyError
 from foretell.models.dream import DREAM
 from foretell.models.llada import LLADA
@@ -227,7 +229,7 @@ def test_words_that_the_vocabulary_lacks(tmp_path: Path) -> None:
     codec = word_level(tmp_path)
     assert codec.encode("two and three") == [2, 3, 4]
     assert codec.words() == ["two", "and", "three"]
-    with pytest.raises(VocabularyError, match=r"no 'five'; .*foretell vocab"):
+    with pytest.raises(VocabularyError, match=r"no 'five', 'or', 'six'; .*foretell vocab"):
         codec.encode("two and five or six")
     assert not codec.has_chat
     with pytest.raises(RequestError, match="no chat template"):
@@ -302,3 +304,21 @@ def test_blanks_and_bytes_as_sentencepiece_writes_them(tmp_path: Path) -> None:
     assert not words.spaced
     assert words.text([3, 4, 2, 6, 7, 8]).string == " ab é\n"
     assert codec.pieces([3, 6, 8]) == [" a", "<0xC3>", "\\n"]
+
+
+def test_unknown_words_are_named_with_near_ones(tmp_path: Path) -> None:
+    """All of them up to a few, and the model by the name that a user types."""
+    tiny = Codec.load(BUNDLED / "tiny")
+    with pytest.raises(VocabularyError) as refused:
+        tiny.encode("tom has 3 appels in zeppelin , tom flies")
+    said = str(refused.value)
+    assert said == (
+        "the model's vocabulary has no 'tom' (did you mean 'Tom'?), 'appels' (did you mean 'apples'?), 'in', "
+        "'zeppelin', 'flies'; list the words it has with: foretell vocab tiny"
+    )
+    with pytest.raises(VocabularyError, match="'qa', 'qb', 'qc', 'qd', 'qe' and 2 more words; "):
+        tiny.encode("qa qb qc qd qe qf qg")
+    copied = tmp_path / "tiny"
+    shutil.copytree(BUNDLED / "tiny", copied)
+    with pytest.raises(VocabularyError, match=f"foretell vocab {copied}$"):
+        Codec.load(copied).encode("zeppelin")

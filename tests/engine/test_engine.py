@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,13 @@ import pytest
 import torch
 
 import foretell
+from foretell.decode import decode
+from foretell.engine.completion import in_full
 from foretell.engine.options import ALIASES, NO_REGION
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, VocabularyError
+from foretell.layout import Layout, Request, lay_out
 from foretell.models.toy import Toy
+from foretell.policies.transfer.quota import Quota
 from foretell.protocols import Denoiser, Inputs, Readout
 from foretell.state import KVStore
 
@@ -403,7 +408,21 @@ def test_transformers_streamer(engine: foretell.Engine, checkpoint: Path, capsys
 def test_saved_and_rates() -> None:
     done = foretell.Completion("a", None, (1, 2), 6, 3, 4, 16, 4, "settled", 0.5)
     assert done.saved == 12
+    assert replace(done, given=3).saved == 9
     assert done.tokens_per_forward == 1.5
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_what_a_full_decoding_takes_is_known_beforehand(idle: bool) -> None:
+    """For any window, pins, blocks and budget; idle steps only of a full one, as in the reference."""
+    rng = random.Random(7)
+    for _ in range(60):
+        length = rng.randint(1, 14)
+        pins = tuple((at, 5) for at in sorted(rng.sample(range(length), rng.randint(0, length - 1))))
+        budget = rng.randint(length if idle else 1, length + 3)
+        recipe = foretell.Recipe(budget, rng.choice([None, 1, 2, 3, 5]), transfer=Quota(idle))
+        request = Request((1, 2), Layout(length, pins), recipe)
+        assert len(list(decode(Toy(), lay_out([request], 0), recipe))) == in_full(request), request
 
 
 def test_all_is_sorted_and_there() -> None:

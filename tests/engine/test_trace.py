@@ -220,10 +220,14 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     save_traces(whole, [trace_of()])
     (tmp_path / "cut.trace").write_bytes(whole.read_bytes()[:-200])
     (tmp_path / "text.trace").write_text("no trace")
+    (tmp_path / "empty.trace").write_text("")
+    np.savez(tmp_path / "arrays.npz", tokens=np.zeros(3))
     np.savez(tmp_path / "other.npz", header=np.array(json.dumps({"version": 99, "traces": []})))
     for name, message in {
         "cut.trace": "not a whole trace file",
-        "text.trace": "not a whole trace file",
+        "text.trace": "text.trace is no trace file that foretell wrote",
+        "empty.trace": "is no trace file that foretell wrote",
+        "arrays.npz": "is no trace file that foretell wrote",
         "other.npz": "trace format 99",
         "none.trace": "there is no file",
     }.items():

@@ -26,9 +26,12 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
+from foretell.decode import decode
 from foretell.engine.codec import Codec
+from foretell.engine.options import WINDOW
 from foretell.errors import ModelError, RequestError
-from foretell.models.huggingface import MaskedLM
+from foretell.layout import Layout, Request, lay_out
+from foretell.models.huggingface import MaskedLM, too_long
 from foretell.models.load import load_model
 from tests.models.checkpoints import a_canvas, a_pass, all_logits
 
@@ -124,6 +127,20 @@ def test_a_text_may_not_be_longer_than_its_positions(tmp_path: Path) -> None:
     all_logits(model, a_pass(a_canvas(length=22)))
     with pytest.raises(RequestError, match=r"23 tokens.*end at 22"):
         model(a_pass(a_canvas(length=23)))
+
+
+def test_a_window_that_is_too_long_names_the_option(tmp_path: Path) -> None:
+    """Whoever says nothing gets the default window, which few of these models have room for."""
+    model = load_model(write(tmp_path, KINDS["roberta"]()))
+    request = Request((5, 6), Layout(WINDOW))
+    state = lay_out([request], model.mask_id)
+    with pytest.raises(RequestError) as refused:
+        next(decode(model, state, request.recipe))
+    assert str(refused.value) == (
+        "the text has 258 tokens (2 of the prompt with its padding and 256 of the window); this model's positions end "
+        "at 22: ask for a window of at most 20 with max_new_tokens (--max-new-tokens), which is 256 where nobody says"
+    )
+    assert too_long(30, 40, 22).endswith("end at 22: the prompt alone is too long")
 
 
 def test_there_is_no_cache(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from foretell.errors import ForetellError
 
 FAILED, USAGE, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 TRAIN = "foretell.cli.train"
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Program(TyperGroup):
@@ -46,7 +47,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 
 
@@ -88,5 +89,5 @@ if find_spec(TRAIN) is not None:
         from importlib import import_module  # noqa: PLC0415
 
         inner = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        inner.command()(import_module(TRAIN).train)
+        inner.command(context_settings=HELP)(import_module(TRAIN).train)
         inner(ctx.args, prog_name="foretell train", standalone_mode=False)

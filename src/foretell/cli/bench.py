@@ -97,6 +97,8 @@ def _window(engine: Engine, given: dict[str, Any]) -> dict[str, Any]:
 def _table(found: dict[tuple[str, str], Clocked[Served]]) -> Table:
     from rich.table import Table  # noqa: PLC0415
 
+    from foretell.cli.wording import ratio  # noqa: PLC0415
+
     made = Table("recipe", "served", box=None)
     for heading in ("clock", "same tokens", "columns", "waste"):
         made.add_column(heading, justify="right")
@@ -110,7 +112,7 @@ def _table(found: dict[tuple[str, str], Clocked[Served]]) -> Table:
             service,
             f"{base.median / one.median:.2f}x",
             f"{same}/{len(result.tokens)}",
-            f"{base.result.usage.computed / result.usage.computed:.2f}x fewer",
+            ratio(base.result.usage.computed, result.usage.computed),
             f"{result.usage.padding:.1%}",
         )
         last = recipe

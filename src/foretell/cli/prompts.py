@@ -13,7 +13,8 @@ STDIN = "-"
 def gather(prompt: str | None, file: str | None) -> list[Asked]:
     """The prompts of a command: one argument (`-` is standard input, all of it), or the lines of a file."""
     if (prompt is None) == (file is None):
-        raise RequestError("give one prompt, or a file of them with --file" + (", not both" if prompt else ""))
+        both = ", not both" if prompt else "; - in the place of either reads standard input"
+        raise RequestError(f"give one prompt, or a file of them with --file{both}")
     if file is None:
         return [Asked(1, sys.stdin.read().rstrip("\n") if prompt == STDIN else prompt or "")]
     if file != STDIN:

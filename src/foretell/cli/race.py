@@ -120,12 +120,13 @@ def _film(engine: Engine, prompt: str, recipe: str, seconds: float, options: dic
 
 
 def _log(race: Race, console: Console) -> None:
+    width = max(len(race.full.title), len(race.early.title))
     for film in (race.full, race.early):
         canvas = Canvas(race.spell)
         moments = {round(share * film.frames[0].budget) for share in LOG_STEPS}
         for frame in film.frames:
             canvas.update(frame)
             if frame.step in moments or frame.completion is not None:
-                console.print(Text(f"  {film.title:<8} {log_line(canvas)}"), soft_wrap=True)
-        console.print(Text(f"  {film.title:<8} {ending(film.done)} · {film.seconds:.3f} s"), soft_wrap=True)
+                console.print(Text(f"  {film.title:<{width}} {log_line(canvas)}"), soft_wrap=True)
+        console.print(Text(f"  {film.title:<{width}} {ending(film.done)} · {film.seconds:.3f} s"), soft_wrap=True)
     console.print()

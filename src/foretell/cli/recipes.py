@@ -21,15 +21,17 @@ QUESTIONS = {
     "score": "how sure?",
     "transfer": "which masks now?",
     "stop": "is it settled?",
+    "verify": "what is written again?",
+    "window": "what is looked at?",
     "schedule": "how does a threshold fall?",
     "scale": "what is compared with it?",
 }
 
 
 def recipes(
-    name: Annotated[str | None, Argument(help="A preset or a policy to show in full.")] = None,
+    name: Annotated[str | None, Argument(help="A preset, a policy or a kind of policies, to show alone.")] = None,
 ) -> None:
-    """List presets and policies, or show one of them in full."""
+    """List presets and policies, or those of one kind (stop, transfer, ...), or show one in full."""
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.policies import POLICIES  # noqa: PLC0415
     from foretell.presets import PRESETS  # noqa: PLC0415
@@ -41,9 +43,11 @@ def recipes(
         console.print("Change any of it: --recipe 'prophet stop.tau.high=8' or --set stop.tau.high=8.", style="dim")
         return
     kinds = [(kind, policies[name]) for kind, policies in POLICIES.items() if name in policies]
-    if name not in PRESETS and not kinds:
-        names = {*PRESETS, *(policy for policies in POLICIES.values() for policy in policies)}
-        raise RecipeError(unknown("recipe or policy", name, names))
+    if name not in PRESETS and not kinds and name not in POLICIES:
+        names = {*PRESETS, *POLICIES, *(policy for policies in POLICIES.values() for policy in policies)}
+        raise RecipeError(unknown("recipe, policy or kind of policies", name, names))
+    if name in POLICIES:
+        _list_policies(console, name)
     if name in PRESETS:
         _show_preset(console, name)
     for kind, policy in kinds:
@@ -75,13 +79,14 @@ def _list_presets(console: Console) -> None:
     console.print(table, "")
 
 
-def _list_policies(console: Console) -> None:
+def _list_policies(console: Console, *kinds: str) -> None:
+    """The policies of these kinds, or of all."""
     from foretell.policies import POLICIES  # noqa: PLC0415
     from foretell.spec import signature  # noqa: PLC0415
 
-    for kind, policies in POLICIES.items():
+    for kind in kinds or POLICIES:
         table = _table(f"{kind}: {QUESTIONS.get(kind, '')}")
-        for name, policy in policies.items():
+        for name, policy in POLICIES[kind].items():
             table.add_row(_bold(name), _two_lines(sentence(policy), signature(policy)))
         console.print(table, "")
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import typer
+from rich.text import Text
 
-from foretell.cli.console import problem
+from foretell.cli.console import out, problem
+from foretell.cli.plain import writes_all
+from foretell.cli.wording import count, ratio
 from foretell.engine.completion import Failure
 from foretell.engine.outcome import Usage
 from foretell.errors import RequestError
@@ -25,26 +27,34 @@ def summary(done: Completion) -> str:
     """What a completion took, on one line."""
     return " · ".join(
         (
-            f"{done.steps} of {done.budget} steps ({done.saved} saved)",
+            f"{done.steps} of {done.budget} steps{_unused(done)}",
             f"{done.forwards} forwards",
             f"{done.tokens_per_forward:.2f} tokens per forward",
             f"{done.seconds:.2f} s",
-            f"{FINISHES[done.finish]} ({done.finish})",
+            FINISHES[done.finish],
         )
     )
+
+
+def _unused(done: Completion) -> str:
+    """Where the rest of the budget went."""
+    saved = [f"{done.saved} saved"] if done.saved else []
+    given = [f"{done.given} for given positions"] if done.given else []
+    return f" ({', '.join(saved + given)})" if saved or given else ""
 
 
 def totals(done: Sequence[Completion], seconds: float) -> str:
     """What many completions took, on one line."""
     if not done:
         return "no prompt was decoded"
-    steps, budget = sum(one.steps for one in done), sum(one.budget for one in done)
+    steps, full = sum(one.steps for one in done), sum(one.budget - one.given for one in done)
+    compared = "" if steps == full else f" ({ratio(full, steps)} than a full decoding)"
     settled = sum(one.finish == "settled" for one in done)
     usage = sum((Usage(one.computed, one.spent) for one in done), Usage())
     return " · ".join(
         (
-            f"{len(done)} prompts",
-            f"{steps / len(done):.1f} of {budget / len(done):.0f} steps on average ({budget / steps:.2f}x fewer)",
+            count(len(done), "prompt"),
+            f"{steps / len(done):.1f} steps on average" + compared,
             f"{settled} settled early",
             f"{usage.padding:.1%} of the columns padding",
             f"{seconds:.2f} s",
@@ -62,17 +72,19 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
         "steps": done.steps,
         "budget": done.budget,
         "saved": done.saved,
+        "given": done.given,
         "forwards": done.forwards,
         "tokens_per_forward": round(done.tokens_per_forward, 4),
         "seconds": round(done.seconds, 4),
         "finish": done.finish,
+        "notes": list(done.notes),
     }
 
 
-def line_of(name: str | int, done: Completion | Failure) -> str:
-    """One line of JSON."""
+def line_of(name: str | int, done: Completion | Failure, *, escaped: bool = False) -> str:
+    """One line of JSON, with nothing but ASCII in it if `escaped`."""
     told = {"id": name, "error": str(done)} if isinstance(done, Failure) else record(name, done)
-    return json.dumps(told, ensure_ascii=False)
+    return json.dumps(told, ensure_ascii=escaped)
 
 
 class Ledger:
@@ -105,7 +117,8 @@ class Ledger:
         if kind is None:
             self.part.replace(self.path)
         elif self.lines:
-            problem(f"{self.lines} finished results are kept in {self.part}", style="yellow")
+            kept = "result is" if self.lines == 1 else "results are"
+            problem(f"{self.lines} finished {kept} kept in {self.part}", style="yellow")
         else:
             self.part.unlink()
 
@@ -120,7 +133,7 @@ class Printer:
 
     def add(self, index: int, done: Completion | Failure) -> None:
         if self.as_json:
-            print(line_of(self.names[index], done), flush=True)
+            print(line_of(self.names[index], done, escaped=not writes_all()), flush=True)
             return
         self._waiting[index] = done
         while self._next in self._waiting:
@@ -130,8 +143,8 @@ class Printer:
     def _show(self, index: int, done: Completion | Failure) -> None:
         if isinstance(done, Failure):  # it has been told on stderr
             return
+        console = out()
         if len(self.names) > 1:
-            typer.echo(("\n" if index else "") + typer.style(f"[{self.names[index]}]", bold=True))
-        # typer.echo takes the colour out again where nobody would see it.
-        typer.echo(done.text)
-        typer.echo(typer.style(summary(done), dim=True))
+            console.print(Text(("\n" if index else "") + f"[{self.names[index]}]", style="bold"), soft_wrap=True)
+        print(done.text, flush=True)  # as it is, tabs and all
+        console.print(Text(summary(done), style="dim"), soft_wrap=True)

@@ -35,13 +35,14 @@ def show(
     from foretell.cli.chart import chart  # noqa: PLC0415
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.cli.heatmap import heatmap  # noqa: PLC0415
+    from foretell.cli.wording import count  # noqa: PLC0415
     from foretell.engine.files import load_traces  # noqa: PLC0415
 
     if width is not None and width < 40:
         raise RequestError(f"--width must be at least 40, got {width}")
     traces, console = load_traces(file), out(width)
     if not -len(traces) <= index < len(traces):
-        raise TraceError(f"{file} holds {len(traces)} traces, so there is no --index {index}")
+        raise TraceError(f"{file} holds {count(len(traces), 'trace')}, so there is no --index {index}")
     trace = traces[index]
     heading = _heading(trace) + (f"  (trace {index % len(traces)} of {len(traces)})" if len(traces) > 1 else "")
     console.print(Text(heading, style="bold"), "\n")

@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from foretell.cli.canvas import Canvas, Spell, legend
+from foretell.cli.wording import count
 
 if TYPE_CHECKING:
     from foretell.engine.engine import Completion, Frame
@@ -99,11 +100,12 @@ def gauge(value: float, bar: float, scale: float, measure: str = "gap") -> Text:
 
 
 def ending(done: Completion) -> str:
+    saved = f"{count(done.saved, 'step')} saved"
     if done.finish == "settled":
-        return f"settled at step {done.steps} of {done.budget}: {done.saved} steps saved"
+        return f"settled at step {done.steps} of {done.budget}: {saved}"
     if done.finish == "eos":
-        return f"the text ended at step {done.steps} of {done.budget}: {done.saved} steps saved"
-    return f"complete after {done.steps} steps of {done.budget}"
+        return f"the text ended at step {done.steps} of {done.budget}: {saved}"
+    return f"complete after {count(done.steps, 'step')} of {done.budget}"
 
 
 def log_line(canvas: Canvas) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,10 @@ from foretell.models.family import Family, Settings
 from foretell.models.load import FAMILIES, family_of
 from foretell.models.tokenizer import documented_tokens, mask_of, named_tokens, read_tokenizer, separator_of
 from foretell.words import Words, is_part, printable
+
+NAMED = 5  # unknown words that a message names
+ALIKE = 0.75  # of difflib's ratio: short words are easily alike
+COMPARED = 5_000  # words up to which the nearest one is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +71,16 @@ class Codec:
             raise VocabularyError(f"the text cannot be encoded: {problem}{self._advice()}") from problem
         unk = _unknown_id(self.tokenizer)
         if unk is not None and unk in encoding.ids:
-            start, end = encoding.offsets[encoding.ids.index(unk)]
-            raise VocabularyError(f"the model's vocabulary has no {text[start:end]!r}{self._advice()}")
+            places = [place for token, place in zip(encoding.ids, encoding.offsets, strict=True) if token == unk]
+            missing = tuple(dict.fromkeys(text[start:end] for start, end in places))
+            raise VocabularyError(f"the model's vocabulary has no {_listed(missing, self.words())}{self._advice()}")
         return [*(self.leading if special else ()), *encoding.ids]
 
     def _advice(self) -> str:
-        return f"; list the words it has with: foretell vocab {self.folder}"
+        from foretell.engine.folder import BUNDLED  # noqa: PLC0415  which needs what is here
+
+        name = self.folder.name if self.folder.parent == BUNDLED else self.folder
+        return f"; list the words it has with: foretell vocab {name}"
 
     def chat(self, messages: Sequence[Message] | str) -> list[int]:
         """Token ids of a conversation, up to where the assistant's next words begin; a string is one user message."""
@@ -181,6 +190,19 @@ def _documented_template(family: Family | None, tokenizer: Tokenizer) -> ChatTem
     if any(tokenizer.token_to_id(name) is None for name in written):
         return None
     return ChatTemplate(f"the documented {family.name} template", family.chat_template)
+
+
+def _listed(missing: Sequence[str], words: Sequence[str]) -> str:
+    """The first few of the missing words, each with the nearest one that there is."""
+    named = ", ".join(repr(word) + _hint(word, words) for word in missing[:NAMED])
+    return named + (f" and {len(missing) - NAMED} more words" if len(missing) > NAMED else "")
+
+
+def _hint(word: str, words: Sequence[str]) -> str:
+    alike = [one for one in words if one.lower() == word.lower()]
+    if not alike and len(words) <= COMPARED:
+        alike = get_close_matches(word, words, n=1, cutoff=ALIKE)
+    return f" (did you mean {alike[0]!r}?)" if alike else ""
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int | None:

@@ -13,6 +13,7 @@ from foretell.engine.outcome import Finish, Outcome
 from foretell.engine.trace import Trace, with_words
 from foretell.errors import ForetellError
 from foretell.layout import Layout, Request, lay_out
+from foretell.policies.transfer.quota import Quota
 from foretell.state import DecodeState
 from foretell.words import Words
 
@@ -39,11 +40,12 @@ class Completion:
     gap: float | None = None  # what it measured there
     trace: Trace | None = None
     notes: tuple[str, ...] = ()
+    given: int = 0  # steps of the budget that nothing could take, because positions of the window were pinned
 
     @property
     def saved(self) -> int:
-        """Steps of the budget that were not needed."""
-        return self.budget - self.steps
+        """Steps fewer than a decoding takes that fills its masks one by one, or as the budget says, to the end."""
+        return max(0, self.budget - self.given - self.steps)
 
     @property
     def tokens_per_forward(self) -> float:
@@ -111,7 +113,23 @@ def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec, words:
         gap=outcome.gap,
         trace=outcome.trace and with_words(outcome.trace, words),
         notes=notes,
+        given=request.budget - in_full(request),
     )
+
+
+def in_full(request: Request) -> int:
+    """Steps of a decoding that keeps to its schedule up to the end: pinned positions take none."""
+    layout, transfer = request.layout, request.recipe.transfer
+    pinned, size = {offset for offset, _ in layout.pins}, request.recipe.block_length or layout.length
+    steps = due = 0
+    for start in range(0, layout.length, size):
+        end = min(start + size, layout.length)
+        masks = sum(at not in pinned for at in range(start, end))
+        if masks and isinstance(transfer, Quota) and transfer.idle:
+            steps = max(steps, due)
+        due = -(-end * request.budget // layout.length)  # rounded up, as `DecodeState.due` does
+        steps += min(masks, due - steps)
+    return steps
 
 
 def answer_of(tokens: Sequence[int], request: Request, codec: Codec, words: Words) -> str | None:

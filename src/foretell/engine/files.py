@@ -22,6 +22,8 @@ from foretell.presets import parse
 from foretell.words import looks_spaced
 
 VERSION = 1
+FOREIGN = "is no trace file that foretell wrote, with `foretell generate --trace` or save_traces"
+ZIP = b"PK"  # what every zip begins with
 _ARRAYS = {"tokens": "<i4", "filled_at": "<i4"} | dict.fromkeys(STATISTICS, "<f4")
 Array = np.ndarray[Any, Any]
 
@@ -40,18 +42,29 @@ def save_traces(path: str | Path, traces: Sequence[Trace]) -> None:
 def load_traces(path: str | Path) -> list[Trace]:
     """The traces of a file that `save_traces` wrote."""
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            header = json.loads(str(arrays["header"]))
-            if header["version"] != VERSION:
-                raise TraceError(f"{path} has trace format {header['version']}; this release reads {VERSION}")
-            flat = {name: _joined(arrays[name], dtype) for name, dtype in _ARRAYS.items()}
-        return list(_traces(header["traces"], flat))
+        with Path(path).open("rb") as file:
+            # numpy takes what is no zip for a pickle, and says how to run it.
+            if file.read(len(ZIP)) != ZIP:
+                raise TraceError(f"{path} {FOREIGN}")
+            file.seek(0)
+            return _read(file, path)
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}") from None
     except ForetellError:
         raise
     except (ValueError, KeyError, EOFError, OSError, TypeError, zipfile.BadZipFile) as error:
         raise TraceError(f"{path} is not a whole trace file: {error}") from error
+
+
+def _read(file: BinaryIO, path: str | Path) -> list[Trace]:
+    with np.load(file, allow_pickle=False) as arrays:
+        if "header" not in arrays:
+            raise TraceError(f"{path} {FOREIGN}")
+        header = json.loads(str(arrays["header"]))
+        if header["version"] != VERSION:
+            raise TraceError(f"{path} has trace format {header['version']}; this release reads {VERSION}")
+        flat = {name: _joined(arrays[name], dtype) for name, dtype in _ARRAYS.items()}
+    return list(_traces(header["traces"], flat))
 
 
 @contextmanager

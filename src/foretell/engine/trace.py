@@ -12,6 +12,7 @@ from foretell.decode import Step
 from foretell.errors import RequestError
 from foretell.layout import Request, lay_out
 from foretell.protocols import Region, Stop
+from foretell.settle import ask
 from foretell.state import EVER, DecodeState
 from foretell.words import Words
 
@@ -77,7 +78,7 @@ class Trace:
 
     def replay(self, stop: Stop, region: Region | None = None) -> int | None:
         """The step at which `stop` would have fired, or None."""
-        fired = stop(self, self.states(region)).settled
+        fired = ask(stop, self, self.states(region)).settled
         return int(fired.int().argmax()) if fired.any() else None
 
     def committed(self, step: int) -> Tensor:

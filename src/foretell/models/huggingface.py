@@ -17,6 +17,8 @@ from foretell.protocols import Inputs
 from foretell.state import KVStore
 from foretell.wrappers import everywhere
 
+WINDOW = 256  # positions that the engine's options choose by themselves
+
 
 @dataclass(frozen=True, slots=True)
 class MaskedLM:
@@ -30,12 +32,12 @@ class MaskedLM:
     mask_id: int
 
     def __call__(self, inputs: Inputs) -> States | Table:
-        asked = inputs.columns.gather(1, inputs.asked)  # [b, w]
+        asked, prompt = inputs.columns.gather(1, inputs.asked), inputs.prompt  # [b, w]
         inputs = everywhere(inputs)
         places, length = inputs.places, inputs.canvas.shape[1]
         offset, limit = self._positions()
         if length > limit:
-            raise RequestError(f"the text has {length} tokens with its padding; this model's positions end at {limit}")
+            raise RequestError(too_long(prompt, length, limit))
         padding = length - 1 - places[:, -1:]  # [b, 1] columns in front of each text
         turn = (inputs.columns + padding) % length
         arguments = {
@@ -70,6 +72,18 @@ class MaskedLM:
             f"{type(self.network).__name__} keeps no cache (asked for {batch} rows of {length} columns): "
             f"decode it with cache Off"
         )
+
+
+def too_long(prompt: int, length: int, limit: int) -> str:
+    """What to say of a canvas of `length` columns, `prompt` of them in front of the window."""
+    parts = f"{prompt} of the prompt with its padding and {length - prompt} of the window"
+    said = f"the text has {length} tokens ({parts}); this model's positions end at {limit}"
+    if prompt >= limit:
+        return f"{said}: the prompt alone is too long"
+    return (
+        f"{said}: ask for a window of at most {limit - prompt} with max_new_tokens (--max-new-tokens), which is "
+        f"{WINDOW} where nobody says"
+    )
 
 
 @dataclass(frozen=True, slots=True)
