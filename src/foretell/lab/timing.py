@@ -58,7 +58,7 @@ def in_turn(
     return {name: Clocked(tuple(seconds[name]), results[name]) for name in ways}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Stopwatch:
     """Adds up the seconds spent inside of it."""
 
