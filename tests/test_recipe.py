@@ -231,7 +231,7 @@ def test_what_is_no_policy_is_refused(given: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        (lambda _b, _s: True, "own returned True, a bool; .* a Verdict whose `settled` is a bool tensor"),
+        (lambda _b, _s: True, "Own returned True, a bool; .* a Verdict whose `settled` is a bool tensor"),
         (
             lambda b, _s: Verdict(b.confidence.mean() > 0.5),
             "`settled` is a bool tensor of shape .*; .* each of the B rows",
@@ -244,11 +244,12 @@ def test_what_is_no_policy_is_refused(given: dict[str, Any], says: str) -> None:
     ],
 )
 def test_a_verdict_of_another_shape_is_refused(said: Any, says: str) -> None:
-    """Live, and when a recording is asked."""
+    """Live, alone or beside another rule, and when a recording is asked."""
     plain = Request((1,), Layout(4, answer=(0, 4)), Recipe(block_length=2))
-    request = replace(plain, recipe=replace(plain.recipe, stop=Own(said)))
-    with pytest.raises(RecipeError, match=says):
-        list(decode(Toy(), lay_out([request, request], 0), request.recipe))
+    for rule in (Own(said), All((Never(), Own(said)))):
+        request = replace(plain, recipe=replace(plain.recipe, stop=rule))
+        with pytest.raises(RecipeError, match=says):
+            list(decode(Toy(), lay_out([request, request], 0), request.recipe))
     scheduler = Scheduler(Toy(), (), 1, record=True)
     scheduler.submit(plain)
     (done,) = scheduler.run()

@@ -11,8 +11,8 @@ from torch import Tensor
 from foretell.decode import Step
 from foretell.errors import RequestError
 from foretell.layout import Request, lay_out
+from foretell.policies.stop.ask import ask
 from foretell.protocols import Region, Stop
-from foretell.settle import ask
 from foretell.state import EVER, DecodeState
 from foretell.words import Words
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RecipeError
+from foretell.policies.stop.ask import ask
 from foretell.protocols import Beliefs, FromFile, Stop, Verdict
 from foretell.state import DecodeState
 
@@ -29,7 +30,7 @@ class _Combined:
 
     def _joined(self, join: Join, beliefs: Beliefs, state: DecodeState) -> Verdict:
         """One verdict out of all; what it shows is what the first rule that shows something does."""
-        verdicts = [rule(beliefs, state) for rule in self.rules]
+        verdicts = [ask(rule, beliefs, state) for rule in self.rules]
         shown = next((one for one in verdicts if one.value is not None), verdicts[0])
         return shown._replace(settled=reduce(join, (one.settled for one in verdicts)))
 
