@@ -125,7 +125,8 @@ def test_a_large_vocabulary_is_not_dumped(run: Run, checkpoint: Path, monkeypatc
     assert len(result.stdout.split()) < 20
 
 
-def test_demo_is_readable_in_a_log(run: Run) -> None:
+def test_demo_is_readable_in_a_log(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.cli.race.TIMINGS", 1)
     shown = run("demo").stdout
     assert "\x1b" not in shown
     assert all(task in shown for task in ("word", "choice", "sudoku", "countdown"))

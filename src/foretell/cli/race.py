@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from foretell.engine.engine import Completion, Engine, Frame
 
-TIMINGS = 5  # the best of so many is reported, for both alike
+TIMINGS = 3  # the best of so many is reported, for both alike
 LOG_STEPS = (0.1, 0.3, 0.6)  # of the budget: what a log shows on the way
 SIDE_BY_SIDE = 90  # columns from which two canvases fit next to each other
 
