@@ -83,8 +83,8 @@ def index(pages: dict[str, str]) -> str:
         textwrap.fill(
             "Every page is written by the script beside it, with its numbers as JSON and its picture as PNG and SVG; "
             "each says what was decoded live and what was replayed on traces. `make study` runs the scripts of the "
-            "paper's study, `make beyond` the others. The same scripts take another model and the public benchmarks: `--model FOLDER --tasks "
-            "gsm8k mmlu`, with the files where FORETELL_DATA says.",
+            "paper's study, `make beyond` the others. The same scripts take another model and the public benchmarks: "
+            "`--model FOLDER --tasks gsm8k mmlu`, with the files where FORETELL_DATA says.",
             120,
             break_on_hyphens=False,
         ),
