@@ -37,7 +37,8 @@ def read_prompts(file: str | Path) -> list[Asked]:
 
 def spoken(text: str, title: str, plain: bool) -> list[Asked]:
     """The prompts of a text that came from `title`; `plain` if each line is a prompt as it stands."""
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    # Not splitlines: a prompt may hold the line ends of other alphabets.
+    lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise RequestError(f"{title} has no prompts in it")
     return [_asked(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
