@@ -115,6 +115,7 @@ def test_so_many_examples_are_needed_and_no_more(risk: float, confidence: float)
 
 def test_the_known_number_for_one_percent() -> None:
     assert needed(0.01, 0.95) == 299
+    assert needed(1e-17, 0.95) == pytest.approx(3e17, rel=0.01)  # where 1 - risk is 1
 
 
 def test_bounds_hold_the_mean_and_shrink_with_more_examples() -> None:
