@@ -195,9 +195,6 @@ def test_stream_equals_generate(engine: foretell.Engine) -> None:
         **SMALL,
     }
     frames = list(engine.stream(PROMPT, **asked))
-    assert [frame.text for frame in frames] == [
-        engine.text(frame.tokens, engine.order(**asked).layout)[0] for frame in frames
-    ]
     assert frames[-1].completion is not None
     assert frames[-1].text == frames[-1].completion.text != ""
     assert repr(engine).startswith("Engine(random: 0.0")
