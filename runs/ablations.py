@@ -123,7 +123,7 @@ def main() -> None:
 
 def _numbers(row: Row) -> dict[str, Any]:
     """Without the clock, which a replay does not have."""
-    return {name: value for name, value in asdict(row).items() if name not in ("seconds", "wall_speedup")}
+    return {name: value for name, value in asdict(row).items() if name not in ("seconds", "clock_speedup")}
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def watched(case: Case, rule: Prophet) -> Tensor:
 def exits(one: Study, rule: Prophet) -> list[tuple[float, bool]]:
     """Of the decodings that the rule ends: the gap it saw then, and whether the answer is full decoding's."""
     pairs = zip(one.records, one.under("", rule), strict=True)
-    return [(early.gap, early.answer == full.answer) for full, early in pairs if early.gap is not None]
+    return [(early.value, early.answer == full.answer) for full, early in pairs if early.value is not None]
 
 
 def panel(task: str, options: argparse.Namespace) -> Panel:

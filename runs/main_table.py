@@ -85,7 +85,7 @@ def measured(task: str, options: argparse.Namespace) -> Found:
         raise RequestError(f"{task}: only {equal} of {len(checked)} live decodings are what the replay says")
     clock = compare(live, NAMES)
     rows = [
-        replace(row, seconds=other.seconds, wall_speedup=other.wall_speedup)
+        replace(row, seconds=other.seconds, clock_speedup=other.clock_speedup)
         for row, other in zip(compare(records, NAMES), clock, strict=True)
     ]
     return Found(rows, asked.thresholds, len(live) // len(NAMES), len(checked), equal)
@@ -112,7 +112,7 @@ def cells(task: str, row: Row) -> list[str]:
         change = f"{100 * row.difference:+.1f}"
         compared = [change, points(row.difference_low, row.difference_high), percent(row.agreement)]
     interval = spread(row.accuracy_low, row.accuracy_high)
-    speed = [f"{row.steps:.1f}", f"{row.step_speedup:.2f}x", f"{row.wall_speedup:.2f}x"]
+    speed = [f"{row.steps:.1f}", f"{row.step_speedup:.2f}x", f"{row.clock_speedup:.2f}x"]
     return [task, row.recipe, HOW[row.recipe], str(row.n), percent(row.accuracy), interval, *speed, *compared]
 
 

@@ -57,6 +57,7 @@ def expected(model: Any, request: Request, remasking: str) -> reference.Run:
     """What the oracle makes of a request."""
     layout, stop = request.layout, request.recipe.stop
     window = [dict(layout.pins).get(i, model.mask_id) for i in range(layout.length)]
+    region = range(layout.answer[0], sum(layout.answer)) if layout.answer else range(0)
     state = lay_out([request], model.mask_id)
 
     def draw(step: int, position: int) -> float:
@@ -70,7 +71,7 @@ def expected(model: Any, request: Request, remasking: str) -> reference.Run:
         model.mask_id,
         request.budget,
         request.recipe.block_length or layout.length,
-        answer=list(range(layout.answer[0], sum(layout.answer))) if layout.answer else [],
+        answer=[at for at in region if at not in dict(layout.pins)],
         tau=(lambda p: float(stop.tau(torch.tensor([p], dtype=torch.float64)))) if isinstance(stop, Prophet) else None,
         remasking=remasking,
         draw=draw,

@@ -28,6 +28,7 @@ class Step:
     unmasked: Tensor  # [B, N] positions filled by this step
     verdict: Verdict  # the stopping rule's; only rows that took part can be settled
     alive: Tensor  # [B] rows that took part
+    forced: Tensor  # [B, N] positions filled only because the budget ended: the transfer would have waited
 
     @property
     def settled(self) -> Tensor:
@@ -55,7 +56,8 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
 
     # Prophet's check comes first: a settled answer ends the refinement of the whole row.
     verdict, answer = settle(beliefs, state, recipe), state.answer
-    commit = verdict.settled | state.checking | (alive & (state.step + 1 >= state.budget))
+    last = alive & (state.step + 1 >= state.budget)
+    commit = verdict.settled | state.checking | last
     rest = commit[:, None] & state.masked
     known = observed or view.ending  # without asking the device
     if known:
@@ -69,6 +71,7 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
     scores = recipe.score(beliefs, state).masked_fill(~eligible, -torch.inf)
     chosen = recipe.transfer(scores, beliefs, state) & eligible
     unmask = torch.where(commit[:, None], rest, chosen)
+    forced = (last & ~verdict.settled & ~state.checking)[:, None] & rest & ~chosen
     doubted = recipe.verify(beliefs, state) if recipe.verify.passes else None
 
     def fill() -> Tensor:
@@ -86,4 +89,4 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, *, observe
         filled = fill()
         look_ahead(state, recipe)
     draft = torch.where(filled, state.draft, beliefs.tokens) if observed else state.draft
-    return Step(index, beliefs, draft, answer, filled, verdict, alive)
+    return Step(index, beliefs, draft, answer, filled, verdict, alive, forced)

@@ -106,6 +106,7 @@ def lay_out(
         if request.layout.answer is not None:
             offset, size = request.layout.answer
             answer[row, offset : offset + size] = True
+    answer &= ~pinned
     return DecodeState(
         canvas=canvas.to(device),
         valid=valid.to(device),
@@ -130,5 +131,6 @@ def lay_out(
         mask_id=mask_id,
         end_ids=end_ids,
         stop_at_eos=recipe.stop_at_eos,
+        paced=not recipe.transfer.parallel,
         words=words,
     )

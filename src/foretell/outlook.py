@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from foretell.derived import Stamp, provide, stamp
+from foretell.policies.region.locate import locate_answer
 from foretell.recipe import Recipe
 from foretell.state import PER_ROW, DecodeState, Plan
 
@@ -59,7 +60,7 @@ def outlook_of(state: DecodeState, recipe: Recipe) -> Outlook:
 def look_ahead(state: DecodeState, recipe: Recipe, commit: Tensor | None = None) -> Outlook:
     """Work out the next step's region, what its policies read and its passes; learn if any row is to `commit` [B]."""
     if not recipe.region.sought:  # such an answer stands where the last step found it, until the next one looks
-        state.answer = recipe.region(state)
+        state.answer = locate_answer(recipe.region, state)
     alive = ~state.done
     watched = torch.where(state.checking[:, None], state.hasty, recipe.stop.reads(state)) & alive[:, None]
     wanted = state.eligible | watched

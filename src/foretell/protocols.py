@@ -142,7 +142,10 @@ class Transfer(Protocol):
 
     @property
     def parallel(self) -> bool:
-        """Whether the model decides how many go, so that steps do not say how far a text is."""
+        """Whether the model decides how many are filled per step.
+
+        Then steps do not measure progress, blocks have no deadlines, and the step budget is only a limit.
+        """
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
         """Bool [B, N], a subset of `state.eligible`. `scores` is -inf elsewhere."""
@@ -155,6 +158,7 @@ class Verdict(NamedTuple):
     value: Tensor | None = None  # what the rule watches
     bar: Tensor | None = None  # what that has to reach
     measure: str = "gap"  # what the value is called
+    progress: Tensor | None = None  # p at which the bar was taken, where it depends on one
 
 
 class Stop(Protocol):

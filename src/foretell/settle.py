@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from foretell.policies.region.locate import locate_answer
 from foretell.policies.stop.ask import ask
 from foretell.prediction import Prediction
 from foretell.protocols import Verdict
@@ -33,7 +34,7 @@ def _sought(beliefs: Prediction, state: DecodeState, recipe: Recipe) -> Verdict:
 
     def look() -> None:
         beliefs.skim(state.blank & ~state.done[:, None], measure=True)
-        state.answer = recipe.region(replace(state, draft=beliefs.tokens))
+        state.answer = locate_answer(recipe.region, replace(state, draft=beliefs.tokens))
         same = (state.answer == place).all(dim=1) & (state.step > 0)
         state.stayed = torch.where(same, stayed + 1, 0)
 

@@ -75,6 +75,7 @@ class DecodeState:
     mask_id: int
     end_ids: tuple[int, ...] = ()  # tokens that end a text; the first one fills what is behind it
     stop_at_eos: bool = False  # whether masks behind the end of the text still count
+    paced: bool = True  # whether blocks are due by their share of the budget; otherwise the budget is only a limit
     cache: KVStore | None = None
     words: Words | None = None  # how tokens are written, where an answer is looked for in the text
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `derived`
@@ -184,9 +185,13 @@ class DecodeState:
 
     @derived("canvas", "pinned", "step", "budget")
     def in_block(self) -> Tensor:
-        """[B, N] positions of the current block, and of later ones that a budget of fewer steps than blocks
-        leaves no step of their own."""
+        """[B, N] positions of the current block, and of later blocks that are due by the same step.
+
+        The latter exist only where blocks keep to the budget and it has fewer steps than there are blocks.
+        """
         block, mine = self.block[:, None], self.blocks
+        if not self.paced:
+            return mine == block
         return (mine == block) | ((mine > block) & (self.deadlines <= self.step[:, None] + 1))
 
     @derived("canvas", "pinned", "step", "budget")
@@ -277,7 +282,7 @@ class DecodeState:
             self.cache.trim(cut)
 
 
-_SHARED = ("block_length", "mask_id", "end_ids", "stop_at_eos", "cache", "words", "kept")
+_SHARED = ("block_length", "mask_id", "end_ids", "stop_at_eos", "paced", "cache", "words", "kept")
 _WRITTEN = ("canvas", "answer", "draft", "unchanged", "step", "current", "hasty", "checks")
 PER_ROW = tuple(one.name for one in fields(DecodeState) if one.name not in _SHARED)
 

@@ -13,8 +13,8 @@ from foretell import load, load_traces
 from tests.cli.conftest import WORDS, Run
 
 SHAPE = {
-    *("id", "text", "answer", "tokens", "steps", "budget", "saved", "given", "forwards"),
-    *("tokens_per_forward", "seconds", "finish", "notes"),
+    *("id", "text", "answer", "response_tokens", "steps", "budget", "saved", "given", "forwards"),
+    *("tokens_per_forward", "seconds", "finish", "exit", "measure", "value", "notes"),
 }
 
 

@@ -11,12 +11,10 @@ from foretell import Engine, load, load_traces, save_traces
 from foretell.cli.chart import BAR, chart
 from foretell.cli.heatmap import GLYPHS, MARGIN, Cell, bins, cells
 from foretell.cli.replay import replayed
-from foretell.cli.trace import prophet_in
 from foretell.engine.codec import Codec
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
-from foretell.presets import PRESETS
 from tests.cli.conftest import WORDS, Run
 
 
@@ -35,7 +33,7 @@ def test_show_draws_everything(run: Run, file: Path) -> None:
     assert "\x1b" not in shown
     for glyph in GLYPHS.values():
         assert glyph in shown
-    assert "● gap  ─ tau(p)" in shown
+    assert "● mean gap  ─ tau(p)" in shown
     assert f"last changed to it at step {trace.last_change() + 1} of {len(trace)}" in shown
     assert "commit" in shown
     assert "The answer is" in shown
@@ -97,15 +95,10 @@ def test_bins_cover_everything() -> None:
 
 
 def test_chart_puts_the_threshold_above_a_low_gap() -> None:
-    rows = chart([1.0, 2.0, 6.0, float("inf")], [8.0, 8.0, 4.0, 4.0], MARGIN + 4).plain.splitlines()
+    rows = chart([1.0, 2.0, 6.0, float("inf")], [8.0, 8.0, 4.0, 4.0], "mean gap", MARGIN + 4).plain.splitlines()
     drawn = [row[MARGIN:] for row in rows if "│" in row]
     assert drawn[0] == f"{BAR * 2} ●"
     assert [row[2] for row in drawn].index("●") < [row[2] for row in drawn].index(BAR)
-
-
-def test_prophet_is_found_inside_a_combination() -> None:
-    assert prophet_in(PRESETS["sched"].recipe.stop) is not None
-    assert prophet_in(PRESETS["full"].recipe.stop) is None
 
 
 def test_replay_tells_where_a_rule_fires(run: Run, file: Path) -> None:

@@ -13,7 +13,7 @@ from foretell import Completion, Engine, Frame, load
 from foretell.cli.canvas import Canvas, Look, speller, stretch
 from foretell.cli.race import play
 from foretell.cli.race import run as race
-from foretell.cli.watch import View, gauge, watch
+from foretell.cli.watch import View, gauge, status, watch
 from tests.cli.conftest import WORDS, Run
 
 
@@ -36,7 +36,7 @@ def canvases(engine: Engine, recipe: str = "prophet") -> Iterator[Canvas]:
 def test_a_log_without_a_terminal(run: Run, checkpoint: Path) -> None:
     output = run("generate", checkpoint, WORDS, "-r", "prophet", "--watch").stdout
     assert "\x1b" not in output
-    assert "step   1/24  p 0.00  gap " in output
+    assert "step   1/24  p 0.00  mean gap " in output
     assert "⟦" in output
     assert "settled at step 18 of 24: 3 steps saved" in output
     assert output.count("step ") < 16
@@ -115,8 +115,11 @@ def test_gauge_grows_with_the_gap() -> None:
 
 
 def test_only_one_stretch_is_bracketed() -> None:
-    assert stretch((False, True, True, False)) == (1, 2)
-    assert stretch((True, False, True)) == stretch((True, True)) == stretch((False, False)) == (-1, -1)
+    none = (False,) * 4
+    assert stretch((False, True, True, False), none) == (1, 2)
+    for unclear in ((True, False, True), (True, True), (False, False)):
+        assert stretch(unclear, none) == (-1, -1)
+    assert stretch((False, True, False, True), (False, False, True, False)) == (1, 3)
 
 
 def test_a_race_is_played_to_its_end(engine: Engine) -> None:
@@ -136,3 +139,19 @@ def test_drawing_skips_frames_but_not_the_end(engine: Engine) -> None:
     console = screen()
     watch(iter(frames), speller(engine.codec), console)
     assert console.export_text().count("filled ") < len(frames)
+
+
+def test_progress_and_measure_are_the_rules_own(engine: Engine) -> None:
+    """Under a token clock p is the share of the window that is filled, as the threshold sees it."""
+    recipe = "threshold transfer.value=0.1 stop=prophet(tau=linear(1.0,0.0),reduce=min,clock=tokens)"
+    before = 3 / 24  # the pinned suffix
+    for canvas in canvases(engine, recipe):
+        frame = canvas.frame
+        assert frame is not None
+        assert frame.gauge is not None
+        assert frame.progress == pytest.approx(before)
+        assert frame.gauge[1] == pytest.approx(1 - frame.progress)
+        assert f"p {frame.progress:.2f}" in status(canvas).plain
+        assert "min gap" in status(canvas).plain
+        before = sum(frame.filled) / 24
+    assert before == 1

@@ -7,12 +7,13 @@ import random
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import foretell
 from foretell.decode import decode
@@ -22,8 +23,8 @@ from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, 
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.toy import Toy
 from foretell.policies.transfer.quota import Quota
-from foretell.protocols import Denoiser, Inputs, Readout
-from foretell.state import KVStore
+from foretell.protocols import Beliefs, Denoiser, Inputs, Readout, Verdict
+from foretell.state import DecodeState, KVStore
 
 PROMPT = "Tom has 3 boxes with 4 apples each."
 SMALL: dict[str, Any] = {"max_new_tokens": 16, "block_length": 8}
@@ -302,16 +303,57 @@ def test_unknown_words_are_named(engine: foretell.Engine) -> None:
         engine.generate("Tom has 3 Zanzibar.", **SMALL)
 
 
-def test_prophet_without_a_region_watches_every_mask(engine: foretell.Engine) -> None:
-    out = engine.generate(PROMPT, recipe="prophet", **SMALL)
-    assert out.notes == (NO_REGION,)
-    assert engine.generate(PROMPT, recipe="full", **SMALL).notes == ()
-    assert engine.generate(PROMPT, recipe="prophet region=masked", **SMALL).tokens == out.tokens
+@pytest.mark.parametrize("rule", ["prophet(tau=linear(0,0))", "sure(100)", "persistent(1)", "stable(1,100.0)"])
+def test_without_a_region_no_rule_fires(engine: foretell.Engine, rule: str) -> None:
+    """The transfer decodes alone, and the completion says so; watching every mask is a choice by name."""
+    out, full = (engine.generate(PROMPT, recipe=f"full stop={one}", **SMALL) for one in (rule, "never"))
+    assert (out.tokens, out.steps, out.finish) == (full.tokens, full.steps, "complete")
+    assert out.notes == (NO_REGION.format(rule=rule.partition("(")[0]),)
+    assert full.notes == ()
+    named = engine.generate(PROMPT, recipe=f"full stop={rule} region=masked", **SMALL)
+    assert (named.finish, named.notes) == ("settled", ())
+    assert named.steps < full.steps
+
+
+@dataclass(frozen=True)
+class AfterFirstStep:
+    """Settles once anything is filled, wherever the answer is."""
+
+    def reads(self, state: DecodeState) -> Tensor:
+        return state.masked
+
+    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+        return Verdict(state.step > 0)
+
+
+def test_a_rule_that_needs_no_region_may_fire_without_one(engine: foretell.Engine) -> None:
+    out = engine.generate(PROMPT, recipe=foretell.Recipe(stop=AfterFirstStep()), **SMALL)
+    assert (out.steps, out.finish, out.notes) == (2, "settled", ())
 
 
 @pytest.mark.parametrize("region", ["fixed(offset=300,length=4)", "after"])
 def test_a_region_that_is_empty_here_is_noted(engine: foretell.Engine, region: str) -> None:
-    assert engine.order(recipe=f"prophet region={region}", **SMALL).notes == (NO_REGION,)
+    asked = engine.order(recipe=f"prophet region={region}", **SMALL)
+    assert asked.notes == (NO_REGION.format(rule="prophet"),)
+
+
+def test_a_region_of_pinned_tokens_is_empty(engine: foretell.Engine) -> None:
+    asked: dict[str, Any] = {"recipe": "prophet", "answer_start": 2, "max_new_tokens": 8, "pins": {2: "Tom has"}}
+    assert engine.order(**asked, answer_length=2).notes == (NO_REGION.format(rule="prophet"),)
+    assert engine.order(**asked, answer_length=3).notes == ()
+
+
+def test_a_budget_that_forces_tokens_is_noted(engine: foretell.Engine) -> None:
+    asked: dict[str, Any] = {"recipe": "threshold transfer.value=1.0", **SMALL}
+    out = engine.generate(PROMPT, **asked, steps=2)
+    (note,) = out.notes
+    said = (
+        "the budget of 2 steps ended before threshold had filled the text, so the last step committed 14 of 16 tokens"
+    )
+    assert said in note
+    assert engine.generate(PROMPT, **asked).notes == ()
+    assert engine.generate(PROMPT, recipe="full", steps=2, **SMALL).notes == ()
+    assert list(engine.stream(PROMPT, **asked, steps=2))[-1].completion.notes == out.notes  # type: ignore[union-attr]
 
 
 def test_a_prompt_is_text_or_messages(engine: foretell.Engine) -> None:

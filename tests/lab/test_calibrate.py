@@ -203,7 +203,7 @@ def test_a_family_that_is_never_safe_falls_back_too(checkpoint: Path, home: Path
 
 
 def test_the_region_is_where_the_rule_really_looks(checkpoint: Path, tmp_path: Path) -> None:
-    """SchED brings its own; a window without an answer region gets every mask; what the recipe says stays."""
+    """SchED brings its own region; a window without an answer region is refused; what the recipe says stays."""
 
     def region(recipe: str, family: str, options: dict[str, Any]) -> str:
         what = planned(str(checkpoint), "choice", None, recipe, None, tmp_path, options, limit=1)
@@ -213,7 +213,8 @@ def test_the_region_is_where_the_rule_really_looks(checkpoint: Path, tmp_path: P
     assert region("prophet", "sched", {}) == "Masked()"
     assert region("full region=after", "sched", {}) == "After(length=0, skip=0)"
     free = planned(str(checkpoint), "choice-free", None, "full", None, tmp_path, {}, limit=1)
-    assert str(Calibration.prepare(free, Goal()).recipe.region) == "Masked()"
+    with pytest.raises(RequestError, match="choice-free: this window has no answer region"):
+        Calibration.prepare(free, Goal())
 
 
 def asked(count: int) -> list[str]:
@@ -246,14 +247,16 @@ def test_prompts_are_decoded_as_the_model_prefers(checkpoint: Path, tmp_path: Pa
     layouts = {"short": LAYOUT, "bare": {"max_new_tokens": 8}}
     (model / "foretell.json").write_text(json.dumps({"default": "short", "layouts": layouts}))
 
-    def prepared(**options: Any) -> Calibration:
-        what = planned(str(model), None, asked(2), "full", None, tmp_path / "w", options)
+    def prepared(recipe: str = "full", **options: Any) -> Calibration:
+        what = planned(str(model), None, asked(2), recipe, None, tmp_path / "w", options)
         return Calibration.prepare(what, Goal())
 
     assert prepared().layouts[0].answer == (10, 2)
     assert prepared().recipe.block_length == 6
     assert prepared(max_new_tokens=20).layouts[0].answer == (18, 2)
-    bare = prepared(layout="bare")
+    with pytest.raises(RequestError, match="this window has no answer region, so a stopping rule never stops early"):
+        prepared(layout="bare")
+    bare = prepared("full region=masked", layout="bare")
     assert (bare.layouts[0].length, bare.layouts[0].answer, str(bare.recipe)) == (8, None, "full region=masked")
     with pytest.raises(RequestError, match="unknown layout 'bar'; did you mean 'bare'"):
         prepared(layout="bar")

@@ -35,7 +35,7 @@ def test_a_replayed_rule_is_the_live_one(task: str, checkpoint: Path, tmp_path: 
         other = replayed[record.id]
         for name in ("text", "answer", "correct", "steps", "forwards", "exit", "tokens", "finish"):
             assert getattr(record, name) == getattr(other, name), name
-        assert record.gap == pytest.approx(other.gap, abs=1e-3)
+        assert record.value == pytest.approx(other.value, abs=1e-3)
     assert {record.finish for record in replayed.values()} >= {"settled"}
 
 

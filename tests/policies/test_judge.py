@@ -73,7 +73,7 @@ def test_the_same_live_and_from_the_trace(text: str, kind: str) -> None:
         live, stored = torch.cat(spy.looks), features(trace, trace.states())
         assert live.shape == stored.shape == (len(trace), len(FEATURES))
         for index, name in enumerate(FEATURES):
-            assert torch.allclose(live[:, index], stored[:, index], rtol=1e-5, atol=1e-6), name
+            assert torch.allclose(live[:, index], stored[:, index], rtol=1e-4, atol=1e-5), name
         assert stored.isfinite().all()
 
 

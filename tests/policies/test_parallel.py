@@ -24,6 +24,7 @@ from foretell.policies.transfer.entropy_threshold import EntropyThreshold
 from foretell.policies.transfer.factor import Factor
 from foretell.policies.transfer.frechet import Frechet
 from foretell.policies.transfer.jot import JoT
+from foretell.policies.transfer.paced import Paced
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.transfer.threshold import Threshold
 from foretell.protocols import Transfer
@@ -257,28 +258,64 @@ def test_one_goes_where_nothing_is_known(rule: Transfer) -> None:
     assert picked(rule, state, nothing, [[-math.inf] * 4] * 3) == [[1], [3], []]
 
 
+def cautious(rule: Any) -> Any:
+    """The same rule with parameters under which it allows nothing."""
+    changes = {Threshold: {"value": 1.0}, Factor: {"factor": 0.0}, Frechet: {"margin": 1.0}, JoT: {"low": 30.0}}
+    changes |= {EntropyBound: {"bound": 0.0}, EntropyThreshold: {"entropy": 0.0}}
+    return replace(rule, **changes[type(rule)])
+
+
 @pytest.mark.parametrize("rule", RULES)
-def test_a_short_budget_is_kept(rule: Any) -> None:
-    """Fewer steps than masks: a rule that dares nothing goes at Quota's pace, and not all in the last step."""
-    cautious = {Threshold: {"value": 1.0}, Factor: {"factor": 0.0}, Frechet: {"margin": 1.0}, JoT: {"low": 30.0}}
-    none = {EntropyBound: {"bound": 0.0}, EntropyThreshold: {"entropy": 0.0}}
-    rule = replace(rule, **(cautious | none)[type(rule)])
-    state = state_of(["." * 8], steps=3)
+def test_the_budget_tops_up_only_where_asked(rule: Any) -> None:
+    """With fewer steps than masks a rule still fills one mask where it allows none; `paced` goes at Quota's pace."""
+    rule, state = cautious(rule), state_of(["." * 8], steps=3)
     seen = told(
         confidence=[[0.1 + i / 100 for i in range(8)]],
         entropy=[[2 - i / 100 for i in range(8)]],
         gap=[[0.1 + i / 100 for i in range(8)]],
     )
-    assert picked(rule, state, seen) == [[5, 6, 7]]
+    assert picked(rule, state, seen) == [[7]]
+    assert picked(Paced(rule), state, seen) == [[5, 6, 7]]
     assert picked(Quota(), state, seen) == [[5, 6, 7]]
 
 
-def test_more_than_the_pace_is_not_held_back() -> None:
+def test_paced_keeps_what_its_rule_allows() -> None:
     state, seen = state_of(["." * 8], steps=4), told(confidence=[[0.95] * 5 + [0.1] * 3])
-    assert picked(Threshold(), state, seen) == [[0, 1, 2, 3, 4]]
+    assert picked(Threshold(), state, seen) == picked(Paced(), state, seen) == [[0, 1, 2, 3, 4]]
     assert picked(Quota(), state, seen) == [[0, 1]]
     one = told(confidence=[[0.95, 0.2, 0.1, 0.3, 0.1, 0.1, 0.1, 0.1]])
-    assert picked(Threshold(), state, one) == [[0, 3]]  # the sure one, and the next best to keep the pace
+    assert picked(Threshold(), state, one) == [[0]]
+    assert picked(Paced(), state, one) == [[0, 3]]  # the sure one, and the next best to keep the pace
+    assert picked(Paced(Threshold(0.15)), state, one) == [[0, 1, 3]]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_budget_that_suffices_changes_nothing(rule: Any) -> None:
+    """Published parallel rules ignore the step budget: blocks have no deadlines and nothing is topped up."""
+    score: Any = Entropy() if isinstance(rule, EntropyBound | EntropyThreshold) else Confidence()
+    differs = 0
+    for seed in range(4):
+        model, layout = network(seed, spread=4.0), Layout(32)
+        recipe = Recipe(block_length=4, score=score, transfer=rule)
+        state, steps = run(model, [Request((1, 2), layout, recipe)])
+        short = replace(recipe, steps=len(steps))
+        again, taken = run(model, [Request((1, 2), layout, short)])
+        assert (again.window.tolist(), len(taken)) == (state.window.tolist(), len(steps))
+        assert not any(step.forced.any() for step in taken)
+        _, paced = run(model, [Request((1, 2), layout, replace(short, transfer=Paced(rule)))])
+        differs += [step.unmasked.tolist() for step in paced] != [step.unmasked.tolist() for step in steps]
+    assert differs, "topping up changes what is filled when"
+
+
+def test_a_budget_that_ends_too_early_forces_the_rest() -> None:
+    model, recipe = network(1), Recipe(steps=3, block_length=8, transfer=Threshold(1.0))
+    state, steps = run(model, [Request((1, 2), Layout(16), recipe)])
+    assert not state.blank.any()
+    assert [int(step.unmasked.sum()) for step in steps] == [1, 1, 14]
+    assert [int(step.forced.sum()) for step in steps] == [0, 0, 13]  # one would have been filled in any case
+    _, paced = run(model, [Request((1, 2), Layout(16), replace(recipe, transfer=Paced(Threshold(1.0))))])
+    assert [int(step.unmasked.sum()) for step in paced] == [4, 4, 8]
+    assert not any(step.forced.any() for step in paced)
 
 
 def test_a_deferred_end_waits_however_sure_it_is() -> None:
@@ -301,10 +338,10 @@ def test_a_deferred_end_waits_however_sure_it_is() -> None:
 
 @pytest.mark.parametrize("kind", ["toy", "network"])
 @pytest.mark.parametrize("steps", [None, 16, 10, 5, 1])
-def test_a_threshold_that_nothing_reaches_is_quota(kind: str, steps: int | None) -> None:
+def test_a_paced_threshold_that_nothing_reaches_is_quota(kind: str, steps: int | None) -> None:
     model = Double(model_of(kind, 5))
     sets = []
-    for transfer in (Quota(), Threshold(1.0)):
+    for transfer in (Quota(), Paced(Threshold(1.0))):
         requests = [Request((1, 2)[: row + 1], Layout(16), Recipe(steps, 8, transfer=transfer)) for row in range(2)]
         state, taken = run(model, requests)
         assert all(float(step.beliefs.confidence.max()) < 1 for step in taken)

@@ -56,7 +56,7 @@ def test_prophet_on_a_scale(scale: LogOdds | Ranks, bar: float) -> None:
         rule = Prophet(Linear(bar, bar), reduce="min", scale=scale)
         verdict = rule(trace, trace.states())
         assert torch.equal(verdict.settled, scale(trace)[:, 9:].min(dim=1).values >= bar)
-        assert verdict.measure == scale.measure
+        assert verdict.measure == f"min {scale.measure}"
         plain = replace(rule, scale=Prophet().scale)
         differs += not torch.equal(verdict.settled, plain(trace, trace.states()).settled)
     assert differs, "a scale changes where it stops"

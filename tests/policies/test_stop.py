@@ -15,6 +15,7 @@ from foretell.errors import RecipeError
 from foretell.layout import Layout, Request, lay_out
 from foretell.policies.region.after import After
 from foretell.policies.region.fixed import Fixed
+from foretell.policies.region.locate import locate_answer
 from foretell.policies.region.masked import Masked
 from foretell.policies.region.whole import Whole
 from foretell.policies.stop.combined import All, each
@@ -99,6 +100,22 @@ def test_reductions_differ() -> None:
     lowest = Prophet(reduce="quantile", q=0.0)(seen, state).value
     assert lowest is not None
     assert lowest.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("over", ["all", "masked"])
+@pytest.mark.parametrize("region", [Fixed(), Fixed(0, 6)])
+def test_pinned_positions_are_no_part_of_the_answer(over: Any, region: Any) -> None:
+    """The givens of a puzzle cannot change, so every reduction leaves them out; what is left may have holes."""
+    layout = Layout(6, ((1, 5), (2, 6), (4, 5)), (0, 6))
+    recipe = Recipe(region=region, stop=Prophet(over=over))
+    state = lay_out([Request((1, 2), layout, recipe)], MASK)
+    state.answer = locate_answer(region, state)
+    assert state.answer.tolist() == [[True, False, False, True, False, True]]
+    seen = beliefs([[1.0, 90.0, 90.0, 2.0, 90.0, 6.0]])
+    for reduce, value in (("mean", 3.0), ("min", 1.0), ("quantile", 2.0)):
+        verdict = Prophet(reduce=reduce, q=0.5, over=over)(seen, state)  # type: ignore[arg-type]
+        assert verdict.value is not None
+        assert verdict.value.tolist() == [value]
 
 
 def test_at_the_threshold_it_settles() -> None:

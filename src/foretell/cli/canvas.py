@@ -97,7 +97,7 @@ class Canvas:
             return Text()
         pieces = [self.spell(token) for token in self.frame.tokens]
         spaced, drawn, before = looks_spaced(pieces), Text(), ""
-        first, last = stretch(self.frame.answer)
+        first, last = stretch(self.frame.answer, self.frame.pinned)
         for at, piece in enumerate(pieces):
             if spaced and not before == piece == END:
                 drawn.append(blank_between(before, piece))
@@ -122,10 +122,14 @@ class Canvas:
         return re.sub(f"{END}+", END, plain)
 
 
-def stretch(where: Sequence[bool]) -> tuple[int, int]:
-    """First and last of the one run of true values; (-1, -1) where there is no or more than one, or nothing else."""
+def stretch(where: Sequence[bool], pinned: Sequence[bool]) -> tuple[int, int]:
+    """First and last true value of `where`, if only pinned positions lie between them; (-1, -1) otherwise.
+
+    Also (-1, -1) where there is nothing to tell apart: no true value, or nothing else.
+    """
     hits = [at for at, inside in enumerate(where) if inside]
-    if not hits or len(hits) == len(where) or hits[-1] - hits[0] + 1 != len(hits):
+    between = range(hits[0], hits[-1]) if hits else range(0)
+    if not hits or len(hits) == len(where) or not all(where[at] or pinned[at] for at in between):
         return -1, -1
     return hits[0], hits[-1]
 

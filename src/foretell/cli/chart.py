@@ -1,4 +1,4 @@
-"""A small chart in text: the gap as it rose, and the threshold as it fell."""
+"""A small chart in text: what a stopping rule measured, and its threshold, step by step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from foretell.cli.heatmap import MARGIN, bins, stretched
 GAP, BAR, BOTH = "●", "─", "◉"
 
 
-def chart(values: list[float], bars: list[float], width: int, height: int = 9) -> Text:
-    """Steps across; `values` as dots, `bars` as a line. What is infinite stands at the edge."""
+def chart(values: list[float], bars: list[float], measure: str, width: int, height: int = 9) -> Text:
+    """Steps across; `values` of the `measure` as dots, `bars` as a line. What is infinite stands at the edge."""
     edges = bins(len(values), width - MARGIN)
     # A group of steps shows its last one, so that the step that settled it is never averaged away.
     shown = [(values[end - 1], bars[end - 1]) for end in edges[1:]]
@@ -29,7 +29,7 @@ def chart(values: list[float], bars: list[float], width: int, height: int = 9) -
     text.append(" " * (MARGIN - 1) + "└" + "─" * (len(shown) * wide) + "\n", style="dim")
     left, right = " " * MARGIN + "1", str(len(values))
     text.append(left + right.rjust(max(1, len(shown) * wide - 1)) + "  step\n", style="dim")
-    text.append(" " * MARGIN).append(GAP, style="bold cyan").append(" gap  ", style="dim")
+    text.append(" " * MARGIN).append(GAP, style="bold cyan").append(f" {measure}  ", style="dim")
     return text.append(BAR, style="bold yellow").append(" tau(p)", style="dim")
 
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from foretell.cli.trace import has_answer, places, written
-from foretell.policies.region.fixed import Fixed
-from foretell.policies.region.masked import Masked
+from foretell.cli.trace import places, written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from foretell.protocols import Region, Stop
 
 MOST_ROWS = 40
-NO_REGION = "no answer region was recorded, so the rule watches every position that was still masked"
+NO_REGION = "no answer region was recorded, so no rule fires; say where to look with --region, e.g. --region masked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +37,7 @@ class Outcome:
 
 
 def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
-    place = watched(trace, region)
-    lost = region is None and place != trace.request.recipe.region
-    fired = trace.replay(stop, place)
+    fired = trace.replay(stop, region)
     at, last = len(trace) - 1 if fired is None else fired, len(trace) - 1
     here, there = places(trace, at, region), places(trace, last, region)
     return Outcome(
@@ -52,20 +48,15 @@ def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
         committed=written(trace, at, here),
         final=written(trace, last, there),
         same=trace.committed(at)[here].tolist() == trace.committed(last)[there].tolist(),
-        note=NO_REGION if lost else "",
+        note="" if stop.reads(trace.states(region)).any() else NO_REGION,
         known=fired is not None or not trace.settled,
     )
 
 
-def watched(trace: Trace, region: Region | None) -> Region:
-    """Where a rule looks: as asked, else as recorded, else at every mask."""
-    recorded = trace.request.recipe.region
-    return region or (Masked() if recorded == Fixed() and not has_answer(trace) else recorded)
-
-
 def remarks(trace: Trace, certificate: Certificate, region: Region | None) -> tuple[str, ...]:
     """What keeps a certificate from holding for a recording; its model is not known here."""
-    recipe = replace(trace.request.recipe, region=watched(trace, region))
+    recorded = trace.request.recipe
+    recipe = recorded if region is None else replace(recorded, region=region)
     return certificate.remarks(recipe, trace.request.layout)
 
 

@@ -68,7 +68,7 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
         "id": name,
         "text": done.text,
         "answer": done.answer,
-        "tokens": done.response_tokens,
+        "response_tokens": done.response_tokens,
         "steps": done.steps,
         "budget": done.budget,
         "saved": done.saved,
@@ -77,6 +77,9 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
         "tokens_per_forward": round(done.tokens_per_forward, 4),
         "seconds": round(done.seconds, 4),
         "finish": done.finish,
+        "exit": done.exit,
+        "measure": done.measure,
+        "value": None if done.value is None else round(done.value, 4),
         "notes": list(done.notes),
     }
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
-from foretell.errors import RequestError, TraceError
+from foretell.errors import ForetellError, RequestError, TraceError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from torch import Tensor
 
     from foretell.engine.trace import Trace
-    from foretell.policies.stop.prophet import Prophet
-    from foretell.protocols import Region, Stop
+    from foretell.protocols import Region, Verdict
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at stored trajectories.")
 File = Annotated[Path, Argument(help="What `foretell generate --trace` has written.")]
@@ -47,13 +47,12 @@ def show(
     heading = _heading(trace) + (f"  (trace {index % len(traces)} of {len(traces)})" if len(traces) > 1 else "")
     console.print(Text(heading, style="bold"), "\n")
     console.print(heatmap(trace, console.width, HEIGHT), "\n")
-    rule = prophet_in(trace.request.recipe.stop)
-    if rule is not None:
-        verdict = rule(trace, trace.states())
-        if verdict.value is not None and verdict.bar is not None:
-            console.print(chart(verdict.value.tolist(), verdict.bar.tolist(), console.width), "\n")
+    verdict = _verdict_of(trace)
+    if verdict.value is not None and verdict.bar is not None:
+        console.print(chart(verdict.value.tolist(), verdict.bar.tolist(), verdict.measure, console.width), "\n")
     _show_dynamics(console, trace)
-    _show_drafts(console, trace)
+    steps = [step / trace.request.budget for step in range(len(trace))]
+    _show_drafts(console, trace, steps if verdict.progress is None else verdict.progress.tolist())
 
 
 @app.command()
@@ -78,14 +77,15 @@ def replay(
     report(out(), outcomes)
 
 
-def prophet_in(stop: Stop) -> Prophet | None:
-    """The Prophet rule of a recipe, alone or inside a combination."""
-    from foretell.policies.stop.prophet import Prophet  # noqa: PLC0415
+def _verdict_of(trace: Trace) -> Verdict:
+    """What the trace's own rule says of each step; nothing where the rule's file is gone."""
+    from foretell.policies.stop.never import Never  # noqa: PLC0415
 
-    if isinstance(stop, Prophet):
-        return stop
-    rules = (prophet_in(rule) for rule in getattr(stop, "rules", ()))
-    return next((rule for rule in rules if rule is not None), None)
+    states = trace.states()
+    try:
+        return trace.request.recipe.stop(trace, states)
+    except ForetellError:
+        return Never()(trace, states)
 
 
 def has_answer(trace: Trace) -> bool:
@@ -117,8 +117,8 @@ def _show_dynamics(console: Console, trace: Trace) -> None:
     console.print(line.append(str(last + 1), style="bold").append(f" of {len(trace)}.\n"))
 
 
-def _show_drafts(console: Console, trace: Trace) -> None:
-    """What would have been emitted at the steps that matter."""
+def _show_drafts(console: Console, trace: Trace, progress: Sequence[float]) -> None:
+    """What would have been emitted at the steps that matter; `progress` is p at each step, as the rule counts it."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -128,7 +128,7 @@ def _show_drafts(console: Console, trace: Trace) -> None:
     table.add_column("draft", ratio=1)
     for step, label in sorted(_moments(trace).items()):
         filled = int((trace.filled_at <= step).sum())
-        row = [label, str(step + 1), f"{step / trace.request.budget:.2f}", f"{filled}/{trace.request.layout.length}"]
+        row = [label, str(step + 1), f"{progress[step]:.2f}", f"{filled}/{trace.request.layout.length}"]
         if has_answer(trace):
             row.append(written(trace, step, places(trace, step)))
         row.append(written(trace, step))

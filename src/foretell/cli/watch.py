@@ -72,7 +72,7 @@ def status(canvas: Canvas) -> Text:
     frame = canvas.frame
     assert frame is not None, "nothing has been decoded yet"
     filled = sum(frame.filled)
-    text = Text(f" step {frame.step + 1:>3}/{frame.budget}  p {frame.step / frame.budget:.2f}", style="default")
+    text = Text(f" step {frame.step + 1:>3}/{frame.budget}  p {frame.progress:.2f}", style="default")
     text.append(f"  filled {filled:>3}/{len(frame.filled)}", style="dim")
     if frame.gauge is not None:
         text.append("\n ").append_text(gauge(*frame.gauge, scale=_scale(canvas), measure=frame.measure))
@@ -112,7 +112,7 @@ def log_line(canvas: Canvas) -> str:
     """A frame on one line of plain text: where it stands, the gap, and the text so far."""
     frame = canvas.frame
     assert frame is not None, "nothing has been decoded yet"
-    line = f"step {frame.step + 1:>3}/{frame.budget}  p {frame.step / frame.budget:.2f}"
+    line = f"step {frame.step + 1:>3}/{frame.budget}  p {frame.progress:.2f}"
     if frame.gauge is not None:
         value, bar = frame.gauge
         line += f"  {frame.measure} {_number(value)} {'≥' if value >= bar else '<'} {_number(bar).strip()}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -14,6 +14,7 @@ from foretell.engine.trace import Trace, with_words
 from foretell.errors import ForetellError
 from foretell.layout import Layout, Request, lay_out
 from foretell.policies.transfer.quota import Quota
+from foretell.spec import title as name_of
 from foretell.state import DecodeState
 from foretell.words import Words
 
@@ -37,7 +38,8 @@ class Completion:
     computed: int = 0  # columns that the forward passes had to compute
     spent: int = field(default=0, compare=False)  # columns that they did compute; padding depends on the company
     exit: int | None = None  # the step, from 0, at which the stopping rule settled
-    gap: float | None = None  # what it measured there
+    value: float | None = None  # what it measured there
+    measure: str | None = None  # the name of that measure, e.g. "mean gap"
     trace: Trace | None = None
     notes: tuple[str, ...] = ()
     given: int = 0  # steps of the budget that nothing could take, because positions of the window were pinned
@@ -76,6 +78,7 @@ class Frame:
     settled: bool  # whether this step committed everything
     gauge: tuple[float, float] | None  # what the stopping rule watches, and its bar
     measure: str = "gap"  # what that is called
+    progress: float = 0.0  # p as the stopping rule counts it; by steps for a rule that does not
     text: str = ""  # the draft as it would be read
     completion: Completion | None = None
 
@@ -110,11 +113,23 @@ def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec, words:
         exit=outcome.exit,
         finish=outcome.finish,
         seconds=outcome.seconds,
-        gap=outcome.gap,
+        value=outcome.value,
+        measure=outcome.measure,
         trace=outcome.trace and with_words(outcome.trace, words),
-        notes=notes,
+        notes=(*notes, *_budget_notes(outcome)),
         given=request.budget - in_full(request),
     )
+
+
+def _budget_notes(outcome: Outcome) -> Iterator[str]:
+    """Say so where the budget, and not the transfer, decided what was filled."""
+    if outcome.forced:
+        request, rule = outcome.request, name_of(outcome.request.recipe.transfer)
+        yield (
+            f"the budget of {request.budget} steps ended before {rule} had filled the text, "
+            f"so the last step committed {outcome.forced} of {request.layout.length} tokens that the rule would have "
+            "left for later; allow more steps (default: one per position)"
+        )
 
 
 def in_full(request: Request) -> int:
@@ -147,7 +162,7 @@ def answer_of(tokens: Sequence[int], request: Request, codec: Codec, words: Word
 
 def frame_of(state: DecodeState, step: Step) -> Frame:
     """A step of the only row of a state."""
-    value, bar = step.verdict.value, step.verdict.bar
+    value, bar, progress = step.verdict.value, step.verdict.bar, step.verdict.progress
     return Frame(
         step=int(step.index[0]),
         budget=int(state.budget[0]),
@@ -159,4 +174,5 @@ def frame_of(state: DecodeState, step: Step) -> Frame:
         settled=bool(step.settled[0]),
         gauge=None if value is None or bar is None else (float(value[0]), float(bar[0])),
         measure=step.verdict.measure,
+        progress=float(step.index[0] / state.budget[0] if progress is None else progress[0]),
     )

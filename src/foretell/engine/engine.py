@@ -238,7 +238,7 @@ class Engine:
             if frame.settled:
                 row.settle(step, 0)
             if state.finished[0]:
-                outcome = outcome_of(0, row, state)
+                outcome = outcome_of(0, row, state, step)
                 frame = replace(frame, completion=completion_of(outcome, asked.notes, self.codec, self.words))
             yield frame
 

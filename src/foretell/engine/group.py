@@ -71,7 +71,7 @@ class Group:
             for index, settled in enumerate(taken.settled.tolist()):
                 if settled:
                     self.rows[index].settle(taken, index)
-        return {index: outcome_of(index, self.rows[index], self.state) for index in done}
+        return {index: outcome_of(index, self.rows[index], self.state, taken) for index in done}
 
     def leave(self, going: Collection[int]) -> None:
         """Rows leave the batch, the last ones take their places, and columns that nobody uses any more are cut off."""

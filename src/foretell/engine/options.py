@@ -11,7 +11,7 @@ from foretell.engine.codec import Codec
 from foretell.errors import LayoutError, RequestError, one_of, unknown, whole
 from foretell.layout import Layout, Request, lay_out
 from foretell.policies.region.fixed import Fixed
-from foretell.policies.region.masked import Masked
+from foretell.policies.region.locate import locate_answer
 from foretell.policies.sample.gumbel import Gumbel
 from foretell.policies.sample.nucleus import Nucleus
 from foretell.policies.score.confidence import Confidence
@@ -25,6 +25,7 @@ from foretell.policies.transfer.threshold import Threshold
 from foretell.presets import PRESETS
 from foretell.protocols import Score, Stop, Transfer
 from foretell.recipe import Recipe, spelled
+from foretell.spec import title
 
 ALIASES = {
     "gen_length": "max_new_tokens",
@@ -56,8 +57,8 @@ KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("answer_start",), int, "a whole number"),
 )
 NO_REGION = (
-    "this window has no answer region, so the stopping rule watches every position that is still masked; "
-    "give a suffix and an answer length for the paper's rule"
+    "this window has no answer region, so {rule} never stops early and the transfer decodes alone; give a suffix and "
+    "an answer length, a region that is found in the text (region=delimiter), or region=masked to watch every mask"
 )
 
 
@@ -140,14 +141,17 @@ def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
     read_files(chosen.stop)
     layout = _layout(options.over(preferred), codec)
     whole("seed", options.seed, 0, 2**63 - 1)
-    if chosen.stop == Never() or chosen.region.sought or _region_exists(layout, chosen):
-        return Order(layout, chosen, options.seed)
-    return Order(layout, replace(chosen, region=Masked()), options.seed, (NO_REGION,))
+    notes = () if can_stop(chosen, layout) else (NO_REGION.format(rule=title(chosen.stop)),)
+    return Order(layout, chosen, options.seed, notes)
 
 
-def _region_exists(layout: Layout, recipe: Recipe) -> bool:
+def can_stop(recipe: Recipe, layout: Layout) -> bool:
+    """Whether the stopping rule has anything to watch, where there is a rule at all."""
+    if recipe.stop == Never() or recipe.region.sought:
+        return True
     fresh = lay_out([Request((), layout, recipe)], mask_id=-1)
-    return bool(recipe.region(fresh).any())
+    fresh.answer = locate_answer(recipe.region, fresh)
+    return bool(recipe.stop.reads(fresh).any())
 
 
 def model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str, Any]:

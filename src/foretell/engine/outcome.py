@@ -43,7 +43,9 @@ class Outcome:
     exit: int | None  # the step, from 0, at which the stopping rule settled
     finish: Finish
     seconds: float
-    gap: float | None  # what the stopping rule measured when it settled
+    value: float | None  # what the stopping rule measured when it settled
+    measure: str | None  # what that is called
+    forced: int  # tokens filled only because the budget ended
     trace: Trace | None
 
 
@@ -56,7 +58,8 @@ class Row:
     started: float
     recorder: Recorder | None = None
     exit: int | None = None
-    gap: float | None = None
+    value: float | None = None
+    measure: str | None = None
 
     @classmethod
     def start(cls, ticket: int, request: Request, *, record: bool) -> Row:
@@ -65,7 +68,8 @@ class Row:
     def settle(self, taken: Step, index: int) -> None:
         """Keep why this row, which is number `index` of the batch, was committed early."""
         self.exit = int(taken.index[index])
-        self.gap = None if taken.verdict.value is None else float(taken.verdict.value[index])
+        if taken.verdict.value is not None:
+            self.value, self.measure = float(taken.verdict.value[index]), taken.verdict.measure
 
 
 def usage_of(rows: list[int], state: DecodeState, guided: bool) -> Usage:
@@ -74,8 +78,8 @@ def usage_of(rows: list[int], state: DecodeState, guided: bool) -> Usage:
     return Usage(computed, spent)
 
 
-def outcome_of(index: int, row: Row, state: DecodeState) -> Outcome:
-    """What became of a row that is done."""
+def outcome_of(index: int, row: Row, state: DecodeState, last: Step) -> Outcome:
+    """What became of a row that its `last` step finished."""
     guided = row.request.recipe.guidance > 0
     ended = state.stop_at_eos and bool(state.ended[index].any())
     return Outcome(
@@ -88,6 +92,8 @@ def outcome_of(index: int, row: Row, state: DecodeState) -> Outcome:
         exit=row.exit,
         finish="settled" if row.exit is not None else "eos" if ended else "complete",
         seconds=time.perf_counter() - row.started,
-        gap=row.gap,
+        value=row.value,
+        measure=row.measure,
+        forced=int(last.forced[index].sum()),
         trace=None if row.recorder is None else row.recorder.trace(state.mask_id, state.end_ids),
     )

@@ -11,6 +11,7 @@ from torch import Tensor
 from foretell.decode import Step
 from foretell.errors import RequestError
 from foretell.layout import Request, lay_out
+from foretell.policies.region.locate import locate_answer
 from foretell.policies.stop.ask import ask
 from foretell.protocols import Region, Stop
 from foretell.state import EVER, DecodeState
@@ -58,7 +59,7 @@ class Trace:
         state.draft, state.unchanged = drafts[:-1], _stood(_changed(drafts))[:-1]
         done = (self.filled_at >= 0) & (self.filled_at < times[:, None])
         state.window[done] = self.tokens[-1].expand_as(done)[done]  # a filled position never changes again
-        state.answer = chosen(replace(state, draft=self.tokens))
+        state.answer = locate_answer(chosen, replace(state, draft=self.tokens))
         moved = _changed(state.answer).any(dim=1)
         state.stayed = _stood(moved) if chosen.sought else torch.full_like(times, EVER)
         return state

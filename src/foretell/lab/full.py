@@ -11,7 +11,7 @@ from typing import Any
 
 from foretell.engine.files import replacing
 from foretell.engine.folder import folder_of, layouts_of
-from foretell.engine.options import Options, Order, model_defaults
+from foretell.engine.options import NO_REGION, Options, Order, can_stop, model_defaults
 from foretell.errors import ForetellError, RequestError
 from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation
@@ -36,8 +36,10 @@ def in_full(what: Evaluation, rule: Stop, region: Region | None = None) -> tuple
     (way,) = bold.ways
     if region is not None and way.recipe.region == Fixed():
         way = replace(way, recipe=replace(way.recipe, region=region))
-    # Asked with a rule in it, because a window without an answer then gets another region.
-    chosen = way.order(bold.engine, bold.examples[0], what.seed).recipe.region
+    order = way.order(bold.engine, bold.examples[0], what.seed)
+    if not can_stop(order.recipe, order.layout):
+        raise RequestError(f"{what.task}: {NO_REGION.format(rule='a stopping rule')}")
+    chosen = way.recipe.region
     plain = Way.of(text, bold.benchmark, what.options).recipe
     elsewhere = f" region={spell(chosen)}" if chosen != plain.region else ""
     # A cache keeps what nobody asks for as it was, so the rule has to look on where it is not to decide.

@@ -73,7 +73,8 @@ class Case:
             computed=(step + 1) * self.record.computed // self.record.steps,
             tokens=completion.response_tokens,
             exit=step,
-            gap=None if verdict.value is None else float(verdict.value[step]),
+            value=None if verdict.value is None else float(verdict.value[step]),
+            measure=None if verdict.value is None else verdict.measure,
             finish="settled",
         )
 

@@ -12,7 +12,7 @@ from foretell.engine.files import replacing
 from foretell.errors import RequestError
 from foretell.lab.manifest import read_manifest
 from foretell.lab.results import Record, read_records
-from foretell.lab.statistics import bootstrap, mcnemar, qps, wilson
+from foretell.lab.statistics import bootstrap, mcnemar, penalised_speedup, wilson
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +38,7 @@ class Row:
     pairs: int
     step_speedup: float  # the first recipe's steps over this one's
     budget_speedup: float  # the first recipe's budget over this one's steps: the paper's, whose decoder idles at pins
-    wall_speedup: float
+    clock_speedup: float
     difference: float  # of the accuracies
     difference_low: float  # bootstrap over pairs, 95%
     difference_high: float
@@ -46,7 +46,7 @@ class Row:
     won: int
     mcnemar_p: float
     agreement: float  # share of equal answers
-    qps: float | None
+    penalised_speedup: float | None  # step_speedup x (accuracy / the first recipe's)^4
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Report:
         table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
         for place in columns:
             if place:
-                table.add_column(headings[place], justify="right", no_wrap=True)
+                table.add_column(headings[place].replace(" ", "\n"), justify="right", no_wrap=True)
             else:
                 table.add_column(headings[place], overflow="fold", max_width=named)
         for row in rows:
@@ -120,19 +120,18 @@ class Report:
 
 
 HEADINGS = (
-    "recipe", "n", "accuracy", "95%", "steps", "of", "speedup", "clock", "forwards", "columns", "padded", "tok/fwd",
-    "delta", "95%", "p", "agree", "QPS",
-)  # fmt: skip
+    "recipe", "n", "accuracy", "95%", "steps", "budget", "step speedup", "clock speedup", "forwards", "columns",
+    "padded", "tokens per forward", "difference", "95%", "p", "agreement", "penalised speedup",
+)  # as in report.json  # fmt: skip
 GROUPS = ((1, 2, 3), (4, 5), (6,), (7,), (8,), (9, 10), (11,), (12, 13, 14), (15,), (16,))  # stay in one table
 WIDEST = 40  # characters of a recipe on one line
 LEGEND = (
-    "Accuracy with Wilson's interval. Steps: mean, of the budget. Speedup: the first recipe's mean steps over these; "
-    "clock: the same of wall-clock time. Forwards: mean passes; columns: what these computed; "
-    "padded: how much of a pass was padding; "
-    "tok/fwd: response tokens, up to its end, for each. "
-    "Delta: accuracy minus the first recipe's, in points, with a paired "
-    "bootstrap interval and McNemar's exact p. Agree: answers equal to the first recipe's. "
-    "QPS: speedup x (accuracy / first accuracy)^4."
+    "Accuracy with Wilson's 95% interval. Steps, budget, forwards (forward passes) and columns (computed by these "
+    "passes) are means per example. Step speedup: the first recipe's mean steps divided by this recipe's; clock "
+    "speedup: the same for wall-clock time. Padded: share of the computed columns that was padding. Tokens per "
+    "forward: response tokens, up to the end of the text. Difference: accuracy minus the first recipe's, in points, "
+    "with a paired bootstrap interval and McNemar's exact p. Agreement: answers equal to the first recipe's. "
+    "Penalised speedup: step speedup x (accuracy / the first recipe's)^4."
 )
 
 
@@ -187,13 +186,19 @@ def _paired(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[str, Any]
         names = (
             "step_speedup",
             "budget_speedup",
-            "wall_speedup",
+            "clock_speedup",
             "difference",
             "difference_low",
             "difference_high",
             "agreement",
         )
-        return dict.fromkeys(names, nan) | {"pairs": 0, "lost": 0, "won": 0, "mcnemar_p": nan, "qps": None}
+        return dict.fromkeys(names, nan) | {
+            "pairs": 0,
+            "lost": 0,
+            "won": 0,
+            "mcnemar_p": nan,
+            "penalised_speedup": None,
+        }
     base, mine = ([pair[side] for pair in pairs] for side in (0, 1))
     differences = [float(after.correct) - float(before.correct) for before, after in pairs]
     low, high = bootstrap(differences, seed)
@@ -206,7 +211,7 @@ def _paired(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[str, Any]
         "pairs": len(pairs),
         "step_speedup": speedup,
         "budget_speedup": _mean([one.budget for one in base]) / steps,
-        "wall_speedup": _mean([one.wall for one in base]) / clock if clock else nan,
+        "clock_speedup": _mean([one.wall for one in base]) / clock if clock else nan,
         "difference": _mean(differences),
         "difference_low": low,
         "difference_high": high,
@@ -214,7 +219,7 @@ def _paired(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[str, Any]
         "won": won,
         "mcnemar_p": mcnemar(lost, won),
         "agreement": _mean([before.answer == after.answer for before, after in pairs]),
-        "qps": qps(speedup, *scores),
+        "penalised_speedup": penalised_speedup(speedup, *scores),
     }
 
 
@@ -231,21 +236,21 @@ def _cells(row: Row, first: bool) -> tuple[str, ...]:
         f"{row.steps:.1f}",
         f"{row.budget:g}",
         f"{row.step_speedup:.2f}x",
-        f"{row.wall_speedup:.2f}x",
+        f"{row.clock_speedup:.2f}x",
         f"{row.forwards:.1f}",
         f"{row.computed:.0f}",
         "" if row.padded is None else f"{row.padded:.1%}",
         f"{row.tokens_per_forward:.2f}",
     )
     if first:
-        return (*left, "", "", "", "", "" if row.qps is None else f"{row.qps:.2f}")
+        return (*left, "", "", "", "", "" if row.penalised_speedup is None else f"{row.penalised_speedup:.2f}")
     return (
         *left,
         f"{100 * row.difference:+.1f}",
         f"{100 * row.difference_low:+.1f} to {100 * row.difference_high:+.1f}",
         f"{row.mcnemar_p:.2g}",
         f"{row.agreement:.1%}",
-        "" if row.qps is None else f"{row.qps:.2f}",
+        "" if row.penalised_speedup is None else f"{row.penalised_speedup:.2f}",
     )
 
 

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from foretell.errors import RequestError
 
+RENAMED = {"gap": "value"}  # keys of files that older versions wrote
 PATIENCE = 10.0  # seconds that a killed run may take to let go of its files
 
 
@@ -32,13 +33,14 @@ class Record:
     computed: int  # columns that these forward passes computed
     tokens: int  # of the response, up to its end
     exit: int | None  # the step, from 0, at which the stopping rule fired
-    gap: float | None  # what the rule watched then
+    value: float | None  # what the rule measured then
     finish: str
     seconds: float  # from joining a batch to leaving it
     wall: float  # the share of the clock: these add up to the time that all the decoding took
     trace: str | None = None  # file of the trace, relative to the folder
     trace_index: int | None = None  # place in that file
     spent: int | None = None  # `computed` with what was padded; None: not counted
+    measure: str | None = None  # the name of what the rule measured
 
     @property
     def key(self) -> tuple[str, str]:
@@ -75,8 +77,9 @@ def lines(path: Path, start: int = 0) -> Iterator[tuple[Record, int]]:
 
 def _record(line: bytes, path: Path) -> Record:
     try:
-        return Record(**json.loads(line))
-    except (ValueError, TypeError) as error:
+        stored = json.loads(line)
+        return Record(**{RENAMED.get(name, name): value for name, value in stored.items()})
+    except (ValueError, TypeError, AttributeError) as error:
         shown = line[:60].decode(errors="replace")
         raise RequestError(f"{path} has a line that is no result ({error}): {shown}...") from error
 

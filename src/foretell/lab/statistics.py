@@ -46,8 +46,8 @@ def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval:
     return Interval(float(found.confidence_interval.low), float(found.confidence_interval.high))
 
 
-def qps(speedup: float, score: float, base: float) -> float | None:
-    """Quality-preserving speedup, speedup x (score / base)^4; None where the base scores nothing."""
+def penalised_speedup(speedup: float, score: float, base: float) -> float | None:
+    """Return speedup x (score / base)^4, which the SchED paper calls QPS; None where the base scores nothing."""
     return speedup * (score / base) ** 4 if base else None
 
 

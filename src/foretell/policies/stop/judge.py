@@ -53,8 +53,9 @@ class Judge:
         return head, found
 
     def reads(self, state: DecodeState) -> Tensor:
-        wide = any(name in TEXT for name in self.head.names)
-        return state.answer | text(state) if wide else state.answer
+        if not any(name in TEXT for name in self.head.names):
+            return state.answer
+        return state.answer | (text(state) & state.answer.any(dim=1, keepdim=True))
 
     def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
         score = self.score(beliefs, state)

@@ -51,8 +51,14 @@ class Prophet:
         value = self._reduced(self.scale(beliefs), read)
         value = torch.where(read.any(dim=1), value, torch.inf)
         value = torch.where(state.answer.any(dim=1), value, -torch.inf)
-        bar = self.tau(self._progress(state))
-        return Verdict((value >= bar) & (bar < torch.inf), value, bar, self.scale.measure)
+        progress = self._progress(state)
+        bar = self.tau(progress)
+        return Verdict((value >= bar) & (bar < torch.inf), value, bar, self.measure, progress)
+
+    @property
+    def measure(self) -> str:
+        """What the rule watches, as screens and reports name it: "mean gap", "min gap", "0.1-quantile log-odds"."""
+        return f"{f'{self.q:g}-quantile' if self.reduce == 'quantile' else self.reduce} {self.scale.measure}"
 
     def _progress(self, state: DecodeState) -> Tensor:
         if self.clock == "tokens":

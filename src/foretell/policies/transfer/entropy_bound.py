@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.errors import within
-from foretell.policies.transfer.ranks import first, hopeful, keeping_pace, ordered
+from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
 
@@ -37,4 +37,4 @@ class EntropyBound:
         spent = F.pad(
             entropy.cumsum(dim=1)[:, :-1], (1, 0)
         )  # by those before, for in this order the last is the highest
-        return keeping_pace(first(order, (spent <= self.bound) & taking), scores, state)
+        return at_least_one(first(order, (spent <= self.bound) & taking), scores, state)

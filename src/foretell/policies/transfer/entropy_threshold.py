@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.policies.transfer.ranks import hopeful, keeping_pace
+from foretell.policies.transfer.ranks import at_least_one, hopeful
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
 
@@ -24,4 +24,4 @@ class EntropyThreshold:
         within("entropy_threshold's entropy", self.entropy, 0.0)
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
-        return keeping_pace(hopeful(scores, state) & (beliefs.entropy < self.entropy), scores, state)
+        return at_least_one(hopeful(scores, state) & (beliefs.entropy < self.entropy), scores, state)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.policies.transfer.ranks import first, hopeful, keeping_pace, ordered
+from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
 
@@ -32,4 +32,4 @@ class Factor:
         doubt = 1 - beliefs.confidence.gather(1, order)
         n = state.positions + 1
         holds = ((n + 1) * doubt < self.factor) & among.gather(1, order)
-        return keeping_pace(first(order, holds), scores, state)
+        return at_least_one(first(order, holds), scores, state)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.policies.transfer.ranks import first, hopeful, keeping_pace, ordered
+from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
 
@@ -34,4 +34,4 @@ class Frechet:
         taking = among.gather(1, order)
         doubt = torch.where(taking, 1 - beliefs.confidence.gather(1, order), 0)
         together = (1 - doubt.cumsum(dim=1)).clamp(min=0)  # the sum of c less (n - 1), without its cancellation
-        return keeping_pace(first(order, (together - doubt > self.margin) & taking), scores, state)
+        return at_least_one(first(order, (together - doubt > self.margin) & taking), scores, state)

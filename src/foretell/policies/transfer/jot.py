@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.errors import RecipeError, whole, within
-from foretell.policies.transfer.ranks import hopeful, keeping_pace
+from foretell.policies.transfer.ranks import at_least_one, hopeful
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
 
@@ -43,7 +43,7 @@ class JoT:
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
         bar = self.high - (self.high - self.low) * self._known(state, beliefs.gap.dtype)
-        return keeping_pace(hopeful(scores, state) & (beliefs.gap >= bar.log()), scores, state)
+        return at_least_one(hopeful(scores, state) & (beliefs.gap >= bar.log()), scores, state)
 
     def _known(self, state: DecodeState, dtype: torch.dtype) -> Tensor:
         """k. [B, N]"""

@@ -32,16 +32,17 @@ def hopeful(scores: Tensor, state: DecodeState) -> Tensor:
     return state.eligible & (scores > torch.finfo(scores.dtype).min)
 
 
-def keeping_pace(allowed: Tensor, scores: Tensor, state: DecodeState) -> Tensor:
-    """What a rule allows [B, N], topped up by score to what the schedule needs at the least.
+def at_least_one(allowed: Tensor, scores: Tensor, state: DecodeState) -> Tensor:
+    """Return the masks that a rule allows [B, N]; where it allows none, the best by score, so that no row waits."""
+    return top_up(allowed, scores, state, state.eligible.any(dim=1).long())
 
-    That is one mask a step, so that no rule can wait forever. A budget of fewer steps than positions asks for more:
-    without it a rule that dares little would leave most of the text to the commit of the last step.
-    """
+
+def top_up(allowed: Tensor, scores: Tensor, state: DecodeState, least: Tensor) -> Tensor:
+    """Add the best masks by score to those `allowed` [B, N], up to `least` [B] masks per row."""
     # A score of -inf is an eligible mask's own only where nothing was read; it still goes before what is not eligible.
     finite = scores.clamp(min=torch.finfo(scores.dtype).min)
     order = finite.masked_fill(~state.eligible, -torch.inf).masked_fill(allowed, torch.inf)
-    return best(order, torch.maximum(allowed.sum(dim=1), pace(state)))
+    return best(order, torch.maximum(allowed.sum(dim=1), least))
 
 
 def ordered(values: Tensor, scores: Tensor, among: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.policies.transfer.ranks import hopeful, keeping_pace
+from foretell.policies.transfer.ranks import at_least_one, hopeful
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
 
@@ -34,4 +34,4 @@ class Threshold:
         block = (state.in_block & ~state.pinned).sum(dim=1).clamp(min=1)
         masked = state.eligible.sum(dim=1).to(confidence.dtype) / block
         bar = self.value * (1 - self.relax * (1 - masked))
-        return keeping_pace(hopeful(scores, state) & (confidence >= bar[:, None]), scores, state)
+        return at_least_one(hopeful(scores, state) & (confidence >= bar[:, None]), scores, state)

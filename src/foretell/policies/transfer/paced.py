@@ -1,0 +1,28 @@
+"""A parallel rule that also keeps to the step budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from foretell.policies.transfer.ranks import pace, top_up
+from foretell.policies.transfer.threshold import Threshold
+from foretell.protocols import Beliefs, Transfer
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """Fill what `rule` allows, and at least as many masks as each block's share of the steps demands.
+
+    Without it a parallel rule fills only what it allows, and the last step commits whatever is left. With it a small
+    budget is spread over all steps: every step fills some masks that the rule alone would have left for later.
+    """
+
+    parallel: ClassVar[bool] = False
+    rule: Transfer = Threshold()
+
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        return top_up(self.rule(scores, beliefs, state), scores, state, pace(state))
