@@ -138,7 +138,7 @@ def test_what_is_missing_is_said_at_once(run: Run, literate: Path, data: Path, t
 
 
 def test_a_missing_extra_and_code_that_is_not_allowed_end_a_script_in_one_line(
-    run: Run, literate: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, literate: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared: Any = importlib.import_module("shared")
     (data / "mbpp").mkdir()
@@ -147,7 +147,8 @@ def test_a_missing_extra_and_code_that_is_not_allowed_end_a_script_in_one_line(
         shared.go(lambda: run("main_table", literate, "--tasks", "mbpp", "--data", str(data)))
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(SystemExit, match=r"^error: .* pip install 'foretell\[lab\]'$"):
-        shared.go(lambda: run("main_table", literate, "--tasks", "mmlu", "--data", str(data)))
+        shared.go(lambda: run("main_table", literate, "--tasks", "mmlu", "--limit", "1", "--data", str(data)))
+    assert folders(tmp_path) == set()
 
 
 @pytest.mark.slow
