@@ -32,14 +32,15 @@ explore: setup
 test-slow: setup
 	$(BIN)/pytest -m slow
 
-# The harness wants other versions of some packages, so it has an environment of its own.
+# lm-evaluation-harness needs other versions of some packages, so it has its own environment and constraints.
 test-lm-eval: $(VENV)-lm-eval/.ready
 	$(VENV)-lm-eval/bin/pytest -m lm_eval tests/lab/test_lm_eval.py
 
-$(VENV)-lm-eval/.ready: pyproject.toml
+$(VENV)-lm-eval/.ready: pyproject.toml constraints-lm-eval.txt
 	test -x $(VENV)-lm-eval/bin/python || $(PYTHON) -m venv $(VENV)-lm-eval
-	$(VENV)-lm-eval/bin/python -m pip install --quiet torch==2.13.0
-	$(VENV)-lm-eval/bin/python -m pip install --quiet lm-eval==0.4.13 pytest pytest-timeout --editable ".[lm-eval]"
+	$(VENV)-lm-eval/bin/python -m pip install --quiet --constraint constraints-lm-eval.txt torch
+	$(VENV)-lm-eval/bin/python -m pip install --quiet --constraint constraints-lm-eval.txt \
+		hypothesis pytest pytest-timeout --editable ".[lm-eval]"
 	touch $@
 
 # About ninety minutes on two cores; run it again after an interruption and it goes on.

@@ -16,7 +16,8 @@ import torch
 from foretell.cli.evaluate import following
 from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
-from foretell.errors import ForetellError
+from foretell.errors import ForetellError, PermissionNeededError
+from foretell.extras import require_extra
 from foretell.lab.benchmark import Benchmark
 from foretell.lab.bundled import BUNDLED
 from foretell.lab.catalogue import benchmark_named
@@ -69,6 +70,8 @@ def go(main: Callable[[], None]) -> None:
     """Run a script; what a user can mend ends it in one line."""
     try:
         main()
+    except PermissionNeededError:
+        sys.exit(f"error: {PermissionNeededError('--allow-code-execution')}")
     except ForetellError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
@@ -78,6 +81,7 @@ def go(main: Callable[[], None]) -> None:
 def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The command line with every default filled in, its tasks' data found and the folder for results made."""
     options = parser.parse_args()
+    require_extra("lab")
     folder = folder_of(options.model)
     options.own = options.model == BUNDLED_MODEL
     options.tasks = tuple(options.tasks or (options.bundled if options.own else options.public))

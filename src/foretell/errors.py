@@ -6,6 +6,8 @@ Our exception hierarchy:
     + LayoutError     the pinned tokens or the answer do not fit the window
     + RecipeError     unknown policy or parameter name, or a value out of range
     + VocabularyError the text has a word that the model's vocabulary lacks
+    + PermissionNeededError  grading runs code that a model wrote, and nobody has allowed it
+  x MissingExtraError an optional package is not installed
   x ModelError        the checkpoint is not one we can run
   x TraceError        the file is not a trace, or was cut short
 """
@@ -35,6 +37,20 @@ class RecipeError(RequestError):
 
 class VocabularyError(RequestError):
     """The text has a word that the model's vocabulary lacks."""
+
+
+class PermissionNeededError(RequestError):
+    """Grading runs code that a model wrote, and the caller has not allowed it."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(
+            "grading this benchmark runs code that a model wrote, on this machine; it is confined (see "
+            f"foretell.lab.sandbox), but has to be allowed: {how}"
+        )
+
+
+class MissingExtraError(ForetellError, ImportError):
+    """An optional package is not installed; the message has the command that installs it."""
 
 
 class ModelError(ForetellError):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertModel,
+    BertTokenizerFast,
     DistilBertConfig,
     DistilBertForMaskedLM,
     ElectraConfig,
@@ -26,6 +30,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
+import foretell
 from foretell.decode import decode
 from foretell.engine.codec import Codec
 from foretell.engine.options import WINDOW
@@ -33,6 +38,7 @@ from foretell.errors import ModelError, RequestError
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.huggingface import MaskedLM, too_long
 from foretell.models.load import load_model
+from foretell.models.tokenizer import read_tokenizer
 from tests.models.checkpoints import a_canvas, a_pass, all_logits
 
 SHAPE: dict[str, Any] = {
@@ -188,3 +194,124 @@ def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
     file.rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"no model\.safetensors"):
         load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "names", [("pytorch_model.bin",), ("pytorch_model-1.bin", "pytorch_model-2.bin"), ("weight's.pt",)]
+)
+def test_the_command_that_converts_pickled_weights_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    folder = write(tmp_path, KINDS["bert"]())
+    before = all_logits(load_model(folder), a_pass(a_canvas()))
+    tensors = list(BertForMaskedLM.from_pretrained(folder).state_dict().items())  # the head is tied to the embedding
+    tensors = [(name, weight.mT.contiguous().mT if weight.dim() == 2 else weight) for name, weight in tensors]
+    (folder / "model.safetensors").unlink()
+    for index, name in enumerate(names):
+        torch.save(dict(tensors[index :: len(names)]), folder / name)
+    torch.save({"learning_rate": 1}, folder / "training_args.bin")
+    with pytest.raises(ModelError, match="without running code, run this in that folder: ") as refused:
+        load_model(folder)
+    python, flag, code = shlex.split(str(refused.value).partition("run this in that folder: ")[2])
+    assert (python, flag) == ("python", "-c")
+    monkeypatch.chdir(folder)
+    exec(code, {})
+    assert torch.equal(all_logits(load_model(folder), a_pass(a_canvas())), before)
+
+
+def test_loading_prints_nothing(tmp_path: Path, checkpoint: Path) -> None:
+    """Not the warnings of transformers and torchao, nor their progress bars, also where a tensor is unexpected."""
+    network = KINDS["bert"]()
+    network.register_buffer("leftover", torch.zeros(2))
+    write_tokenizer(write(tmp_path, network))
+    code = f"""
+import foretell, logging
+print(foretell.load({str(tmp_path)!r}).generate("a cat", max_new_tokens=2).steps)
+foretell.load({str(checkpoint)!r}, quantize="int8")
+from transformers.utils.logging import is_progress_bar_enabled
+print(is_progress_bar_enabled(), logging.root.manager.disable)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["2", "True", "0"], "what was switched off is on again"
+
+
+PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ca ##t sat . , un ##able é ##é e ##e 中 文 C ##at a ##b <x> ' don t"
+TEXTS = (
+    "The cat sat.",
+    "Cat unable, é É e\u0301",
+    "[MASK] the [mask]cat<x>sat",
+    "中文cat a\u0000b\tab\u200b zzz don't",
+    "a" * 150,
+    "",
+)
+
+
+def write_pieces(folder: Path, config: dict[str, Any] | None = None) -> Path:
+    (folder / "vocab.txt").write_text("\n".join(PIECES.split()) + "\n", encoding="utf-8")
+    if config is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        None,
+        {"do_lower_case": False, "tokenizer_class": "BertTokenizer"},
+        {"strip_accents": False, "tokenizer_class": "BertTokenizerFast"},
+        {"do_lower_case": False, "strip_accents": True},
+        {"tokenize_chinese_chars": False},
+        {"added_tokens_decoder": {"24": {"content": "<x>", "normalized": False}}},
+    ],
+)
+def test_word_pieces_are_those_of_transformers(tmp_path: Path, config: dict[str, Any] | None) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    ours = read_tokenizer(write_pieces(tmp_path, config), None, {})
+    theirs = BertTokenizerFast.from_pretrained(tmp_path)
+    assert ours.get_vocab() == theirs.get_vocab()
+    for text in TEXTS:
+        ids = theirs(text)["input_ids"]
+        assert ours.encode(text).ids == ids
+        for skip in (False, True):
+            assert ours.decode(ids, skip_special_tokens=skip) == theirs.decode(ids, skip_special_tokens=skip)
+    plain = read_tokenizer(write_pieces(tmp_path, {}), None, {})
+    assert config is None or any(plain.encode(text).ids != ours.encode(text).ids for text in TEXTS)
+
+
+def test_a_folder_with_only_word_pieces_decodes(tmp_path: Path) -> None:
+    write_pieces(write(tmp_path, KINDS["bert"](), mask_id=None))
+    engine = foretell.load(tmp_path)
+    assert (engine.codec.mask_id, engine.codec.end_ids, engine.codec.leading) == (4, (3,), (2,))
+    assert engine.codec.encode("The cat sat .", special=True) == [2, 5, 6, 9, 10]
+    assert len(engine.generate("The cat", max_new_tokens=4).tokens) == 4
+
+
+@pytest.mark.parametrize(
+    ("model_type", "config", "says"),
+    [
+        ("esm", None, "not for model_type 'esm'"),
+        ("bert", {"tokenizer_class": "BertJapaneseTokenizer"}, "not for tokenizer_class 'BertJapaneseTokenizer'"),
+        ("bert", {"do_lower_case": "no"}, "'do_lower_case' is \"no\"; it must be true or false"),
+        ("bert", {"strip_accents": 2}, "'strip_accents' is 2; it must be null or true or false"),
+        ("bert", {"cls_token": "<s>"}, r"vocab\.txt: has no <s>, which the tokenizer needs"),
+    ],
+)
+def test_other_word_pieces_are_refused(
+    tmp_path: Path, model_type: str, config: dict[str, Any] | None, says: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    with pytest.raises(ModelError, match=says):
+        read_tokenizer(write_pieces(tmp_path, config), None, {})
+
+
+def test_padding_is_not_needed(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    assert read_tokenizer(write_pieces(tmp_path, {"pad_token": "<p>"}), None, {}).encode("cat").ids == [2, 6, 3]
+
+
+def test_word_pieces_are_utf8(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xe9\n")
+    with pytest.raises(ModelError, match=r"vocab\.txt: not UTF-8 text .* at byte 6"):
+        read_tokenizer(tmp_path, None, {})

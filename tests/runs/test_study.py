@@ -137,6 +137,20 @@ def test_what_is_missing_is_said_at_once(run: Run, literate: Path, data: Path, t
     assert folders(tmp_path) == set()
 
 
+def test_a_missing_extra_and_code_that_is_not_allowed_end_a_script_in_one_line(
+    run: Run, literate: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: Any = importlib.import_module("shared")
+    (data / "mbpp").mkdir()
+    write(data / "mbpp" / "hf_test.jsonl", ROWS["mbpp"])
+    with pytest.raises(SystemExit, match=r"^error: .* has to be allowed: --allow-code-execution$"):
+        shared.go(lambda: run("main_table", literate, "--tasks", "mbpp", "--data", str(data)))
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(SystemExit, match=r"^error: .* pip install 'foretell\[lab\]'$"):
+        shared.go(lambda: run("main_table", literate, "--tasks", "mmlu", "--limit", "1", "--data", str(data)))
+    assert folders(tmp_path) == set()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_papers_ablations(run: Run, literate: Path, data: Path, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from foretell.cli import bench, calibrate, demo, distil, evaluate, generate, judge, recipes, trace, vocab
+from foretell.cli import bench, calibrate, demo, distil, evaluate, generate, judge, recipes, tasks, trace, vocab
 from foretell.cli.console import problem
-from foretell.errors import ForetellError
+from foretell.errors import ForetellError, PermissionNeededError
 
 FAILED, USAGE, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 TRAIN = "foretell.cli.train"
@@ -26,6 +26,9 @@ class Program(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except PermissionNeededError:
+            problem(f"error: {PermissionNeededError('--allow-code-execution')}")
+            raise typer.Exit(USAGE) from None
         except ForetellError as error:
             problem(f"error: {error}")
             raise typer.Exit(USAGE) from None
@@ -69,6 +72,7 @@ def program(
 app.command()(generate.generate)
 app.add_typer(trace.app, name="trace")
 app.command()(recipes.recipes)
+app.command()(tasks.tasks)
 app.command()(vocab.vocab)
 app.command()(demo.demo)
 app.command("eval")(evaluate.evaluate)

@@ -23,7 +23,7 @@ def calibrate(
     rest: dict[str, Any],
     model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
     out: Annotated[Path, Option(help="The rule's file; use it with --stop.")] = Path("rule.json"),
-    task: Annotated[str | None, Option("--task", "-t", help="The benchmark; an unknown name lists them.")] = None,
+    task: Annotated[str | None, Option("--task", "-t", help="What to decode; `foretell tasks` lists them.")] = None,
     prompts: Annotated[Path | None, Option(help="Or a file of prompts; success needs an answer in each.")] = None,
     risk: Annotated[float, Option(help="The share of examples that may lose by stopping early.")] = 0.01,
     confidence: Annotated[float, Option(help="How sure that has to be.")] = 0.95,
@@ -63,7 +63,7 @@ def calibrate(
     options = rest.pop("options")
     plan = Calibration.prepare(planned(model, task, prompts, recipe, out, work, options, **rest), goal)
     note(plan.notes)
-    with following(plan.total, plan.there, graded=task is not None) as tally:
+    with following(plan.total, plan.there, graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.certificate.save(out)
     screen = console()

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from foretell.extras import require_extra
+
 if TYPE_CHECKING:
     from foretell.lab.results import Record
 
@@ -25,7 +27,7 @@ def decoding(
     limit: Annotated[int | None, Option(help="Examples, chosen by the seed; default: all.")] = None,
     seed: Annotated[int, Option(help="Of the choice of examples and everything random.")] = 0,
     batch_size: Annotated[int, Option(help="Examples decoded together.")] = 8,
-    data: Annotated[Path | None, Option(help="The benchmark's file or folder; default: FORETELL_DATA.")] = None,
+    data: Annotated[Path | None, Option(help="The task's file, or a folder with it; default: FORETELL_DATA.")] = None,
     allow_code_execution: Annotated[
         bool, Option("--allow-code-execution", help="Run programs that the model wrote.")
     ] = False,
@@ -49,22 +51,20 @@ def window(
     answer_length: Annotated[int | None, Option(help="Tokens of the answer.")] = None,
     answer_start: Annotated[int | None, Option(help="Offset of the answer; default: at the end.")] = None,
 ) -> dict[str, Any]:
-    """What every command takes that decodes prompts of one's own."""
+    """What every command takes that decodes your own prompts."""
     return {"options": {name: value for name, value in locals().items() if value is not None}}
 
 
 def _asked(
     *,
     model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
-    task: Annotated[str, Option("--task", "-t", help="The benchmark; an unknown name lists them.")],
+    task: Annotated[str, Option("--task", "-t", help="What to decode; `foretell tasks` lists them.")],
     out: Annotated[Path, Option(help="Folder for results; the same command again, or with a larger limit, goes on.")],
     stop: Annotated[str | None, Option(help="A rule, or a certified one's .json, for every recipe that stops.")] = None,
     trace: Annotated[bool, Option("--trace", help="Keep every step of every example, to replay.")] = False,
 ) -> dict[str, Any]:
     """What every evaluation takes."""
-    given = dict(locals())
-    given.pop("stop")
-    return given | {"options": {} if stop is None else {"stop": stop}}
+    return dict(locals())
 
 
 def sharing(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -89,19 +89,21 @@ def sharing(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., N
     return extended
 
 
-@sharing(_asked, decoding)
+@sharing(_asked, decoding, window)
 def evaluate(
     asked: dict[str, Any],
     recipe: Annotated[list[str] | None, Option("--recipe", "-r", help="Compared with the first one given.")] = None,
 ) -> None:
-    """Evaluate recipes on a benchmark; killed at any moment, the same command goes on where it was.
+    """Evaluate recipes on a task. Safe to interrupt: run the same command again to resume.
 
     foretell eval tiny --task sudoku --recipe full --recipe prophet --limit 200 --out results/sudoku
+
+    foretell eval tiny --task prompts --data prompts.jsonl --layout choice --out results/mine
     """
     _run(asked, tuple(recipe or ("full", "prophet")))
 
 
-@sharing(_asked, decoding)
+@sharing(_asked, decoding, window)
 def sweep(
     asked: dict[str, Any],
     vary: Annotated[list[str], Option("--vary", "-v", help="steps=16,32,64; may be given several times.")],
@@ -122,12 +124,16 @@ def _run(asked: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.lab.report import report  # noqa: PLC0415
     from foretell.lab.results import read_records  # noqa: PLC0415
 
+    require_extra("lab")
+    stop = asked.pop("stop")
+    if stop is not None:
+        asked["options"]["stop"] = stop
     what = Evaluation(recipes=recipes, **asked)
     bench = Bench.prepare(what)
     bench.check()
     note(bench.notes())
     there = [record for record in read_records(what.out) if record.recipe in recipes]
-    with following(bench.total, there) as tally:
+    with following(bench.total, there, bench.graded) as tally:
         run(bench, tally.add)
     made = report(what.out)
     made.save(what.out)

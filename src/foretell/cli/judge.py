@@ -15,7 +15,7 @@ def judge(
     rest: dict[str, Any],
     model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
     out: Annotated[Path, Option(help="The judge's file.")] = Path("judge.json"),
-    task: Annotated[str | None, Option("--task", "-t", help="The benchmark; an unknown name lists them.")] = None,
+    task: Annotated[str | None, Option("--task", "-t", help="What to decode; `foretell tasks` lists them.")] = None,
     prompts: Annotated[Path | None, Option(help="Or a file of prompts.")] = None,
     recipe: Annotated[str, Option("--recipe", "-r", help="What it is to stop; its own rule is left out.")] = "full",
     look: Annotated[str, Option(help="answer: at the answer alone; text: at the masks around it too.")] = "text",
@@ -39,7 +39,7 @@ def judge(
     lesson = Lesson(look, hidden, penalty, rest["seed"])
     options = rest.pop("options")
     plan = Schooling.prepare(planned(model, task, prompts, recipe, out, work, options, **rest), lesson)
-    with following(plan.bench.total, read_records(plan.bench.what.out), graded=task is not None) as tally:
+    with following(plan.bench.total, read_records(plan.bench.what.out), graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.save(out)
     console().print(

@@ -12,6 +12,7 @@ from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
 from foretell.engine.folder import folder_of
 from foretell.errors import RequestError
+from foretell.extras import require_extra
 from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation, Watch, run
 from foretell.lab.families import ALL, Family, by_tokens
@@ -64,6 +65,7 @@ class Calibration:
     @classmethod
     def prepare(cls, what: Evaluation, goal: Goal) -> Calibration:
         """Everything that can be wrong is found here. `what` has one recipe, whose own stopping rule is left out."""
+        require_extra("lab")
         families = goal.families
         bench, orders = in_full(what, _watching(families), families[0].region)
         recipe = replace(orders[0].recipe, stop=Never())

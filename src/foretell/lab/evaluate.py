@@ -13,10 +13,14 @@ from typing import Any
 from foretell.engine.certificate import Certificate, stop_of
 from foretell.engine.engine import Completion, Engine, load
 from foretell.engine.files import save_traces
-from foretell.errors import RequestError, within
+from foretell.engine.folder import folder_of, layouts_of
+from foretell.engine.options import Options, model_defaults
+from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, within
 from foretell.lab.benchmark import Benchmark, Example
-from foretell.lab.catalogue import benchmark_named
+from foretell.lab.bundled import BUNDLED
+from foretell.lab.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.lab.manifest import FILE, examples_hash, resized, settle, settled, versions
+from foretell.lab.prompts import LABELLED, Prompts
 from foretell.lab.results import Record, alone, appending, part, read_records
 from foretell.lab.ways import Way
 
@@ -76,6 +80,7 @@ class Bench:
         `engine` is the model, if it is loaded already.
         """
         benchmark = benchmark_named(what.task, what.allow_code_execution)
+        what = _with_layout(what)
         ways = tuple(Way.of(text, benchmark, what.options) for text in what.recipes)
         if "stop" in what.options and not any("stop" in way.options for way in ways):
             raise RequestError(f"none of {', '.join(what.recipes)} stops early, so there is no rule to replace")
@@ -84,20 +89,43 @@ class Bench:
             raise RequestError(f"{what.task} has no examples")
         if len({one.id for one in examples}) < len(examples):
             raise RequestError(f"{what.task}: two examples have the same id")
-        benchmark.grade(examples[0], None)  # where code has to be allowed to run, it says so now
+        try:
+            benchmark.grade(examples[0], None)
+        except PermissionNeededError:
+            raise PermissionNeededError("allow_code_execution=True") from None
         bench = cls(what, engine or _loaded(what), benchmark, examples, ways)
-        for way in ways:
-            bench.engine.request(examples[0].prompt, way.order(bench.engine, examples[0], what.seed))
+        try:
+            for way in ways:
+                bench.engine.request(examples[0].prompt, way.order(bench.engine, examples[0], what.seed))
+        except VocabularyError as error:
+            if what.task in PUBLIC or what.task in FREE:
+                raise _unreadable(what, bench.engine) from error
+            raise
         return bench
 
     @property
     def total(self) -> int:
         return len(self.examples) * len(self.ways)
 
+    @property
+    def unlabelled(self) -> int:
+        """The number of examples without a right answer."""
+        return sum(not one.data.get(LABELLED, True) for one in self.examples)
+
+    @property
+    def graded(self) -> bool:
+        """Whether any example has a right answer."""
+        return self.unlabelled < len(self.examples)
+
     def notes(self) -> list[str]:
         """Remarks on how the recipes are going to be read."""
         orders = (way.order(self.engine, self.examples[0], 0) for way in self.ways)
         remarks = [note for order in orders for note in order.notes]
+        if self.unlabelled:
+            remarks.append(
+                f'{self.unlabelled} of {len(self.examples)} prompts have no "answer" and count as wrong; "agree" says '
+                "how often recipes give the same one"
+            )
         rule = stop_of(self.what.options["stop"]) if "stop" in self.what.options else None
         if isinstance(rule, Certificate) and rule.task != self.what.task:
             remarks.append(
@@ -106,7 +134,15 @@ class Bench:
         return list(dict.fromkeys(remarks))
 
     def check(self) -> None:
-        """An error where the folder holds another evaluation: before a run, which looks again under its lock."""
+        """Raise an error if the folder holds another evaluation or an example cannot be decoded.
+
+        A run looks at the folder again, under its lock.
+        """
+        for example in self.examples:
+            try:
+                self.engine.request(example.prompt, self.ways[0].order(self.engine, example, self.what.seed))
+            except ForetellError as error:
+                raise RequestError(f"{self.what.task}, example {example.id}: {error}") from error
         if (self.what.out / FILE).exists():  # our own holds the model's hash, for which all of it is read
             settled(self.what.out, self.manifest(), self.extends)
 
@@ -153,6 +189,38 @@ class Bench:
         }
         read_back: dict[str, Any] = json.loads(json.dumps(said))
         return read_back
+
+
+def _with_layout(what: Evaluation) -> Evaluation:
+    """Replace a layout's name by what the model's folder says of it; prompts take the default layout if none is named.
+
+    Options that were given by themselves override those of the layout.
+    """
+    options = dict(what.options)
+    name = options.pop("layout", None)
+    if name is None and what.task != Prompts.name:
+        return what
+    described = model_defaults(Options(layout=name), layouts_of(folder_of(what.model)))
+    return replace(what, options={**described, **options})
+
+
+def _unreadable(what: Evaluation, engine: Engine) -> VocabularyError:
+    """The error for a benchmark whose words the model's vocabulary lacks, with the tasks that it can read."""
+    known = [name for name, task in BUNDLED.items() if _is_readable(task, engine)]
+    size = engine.codec.tokenizer.get_vocab_size()
+    return VocabularyError(
+        f"{what.model} cannot read {what.task}: its vocabulary of {size} tokens lacks words of this benchmark; tasks "
+        f"that it can do: {', '.join([*known, Prompts.name])}"
+    )
+
+
+def _is_readable(benchmark: Benchmark, engine: Engine) -> bool:
+    (example,) = benchmark.examples(None, 1, 0)
+    try:
+        engine.request(example.prompt, engine.order(**benchmark.options))
+    except RequestError:
+        return False
+    return True
 
 
 def _loaded(what: Evaluation) -> Engine:

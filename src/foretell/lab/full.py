@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.files import replacing
-from foretell.engine.folder import folder_of, layouts_of
-from foretell.engine.options import NO_REGION, Options, Order, can_stop, model_defaults
-from foretell.errors import ForetellError, RequestError
+from foretell.engine.options import NO_REGION, Order, can_stop
+from foretell.errors import RequestError
 from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation
 from foretell.lab.prompts import Given, Prompts, listed
@@ -40,21 +39,15 @@ def in_full(what: Evaluation, rule: Stop, region: Region | None = None) -> tuple
     if not can_stop(order.recipe, order.layout):
         raise RequestError(f"{what.task}: {NO_REGION.format(rule='a stopping rule')}")
     chosen = way.recipe.region
-    plain = Way.of(text, bold.benchmark, what.options).recipe
+    plain = Way.of(text, bold.benchmark, bold.what.options).recipe
     elsewhere = f" region={spell(chosen)}" if chosen != plain.region else ""
     # A cache keeps what nobody asks for as it was, so the rule has to look on where it is not to decide.
     silent: Stop = Never() if plain.cache == Off() else All((rule, Never()))
     full = text + elsewhere + (f" stop={spell(silent)}" if plain.stop != silent else "")
-    way = Way.of(full, bold.benchmark, what.options)
+    way = Way.of(full, bold.benchmark, bold.what.options)
     bench = replace(bold, what=replace(bold.what, recipes=(full,)), ways=(way,))
     bench.check()
-    orders = [way.order(bench.engine, example, what.seed) for example in bench.examples]
-    for example, order in zip(bench.examples, orders, strict=True):
-        try:
-            bench.engine.request(example.prompt, order)
-        except ForetellError as error:
-            raise RequestError(f"{what.task}, example {example.id}: {error}") from error
-    return bench, orders
+    return bench, [way.order(bench.engine, example, what.seed) for example in bench.examples]
 
 
 def mark(example: Example) -> str:
@@ -77,15 +70,12 @@ def planned(
     if (task is None) == (prompts is None):
         raise RequestError("give a task or prompts" + ("" if task is None else ", not both"))
     folder = kept_in(out, work)
-    described = layouts_of(folder_of(model)) if prompts is not None or "layout" in options else {}
-    asked = {**model_defaults(Options(layout=options.get("layout")), described), **options}
-    asked.pop("layout", None)
     if prompts is None:
-        return Evaluation(model, str(task), (recipe,), folder, options=asked, **evaluation)
+        return Evaluation(model, str(task), (recipe,), folder, options=options, **evaluation)
     if evaluation.pop("source", None) is not None:
         raise RequestError("prompts are their own data; a data folder is for benchmarks")
     source = Path(prompts) if isinstance(prompts, str | Path) else _written(prompts, folder)
-    return Evaluation(model, Prompts.name, (recipe,), folder, source=source, options=asked, **evaluation)
+    return Evaluation(model, Prompts.name, (recipe,), folder, source=source, options=options, **evaluation)
 
 
 def kept_in(out: str | Path | None, work: str | Path | None) -> Path:

@@ -15,16 +15,21 @@ import torch
 from foretell.engine.engine import load
 from foretell.engine.options import ALIASES, Order
 from foretell.engine.scheduler import Scheduler
-from foretell.errors import ForetellError, RequestError, unknown
+from foretell.errors import ForetellError, MissingExtraError, RequestError, unknown
+from foretell.extras import require_extra
 from foretell.lab.likelihood import SAMPLES, first_end, log_likelihood, split_target
 from foretell.layout import Layout, Request
 from foretell.recipe import Recipe
 
 try:
-    from lm_eval.api.model import LM
-    from lm_eval.api.registry import register_model
-except ImportError as missing:
-    raise ImportError('lm-evaluation-harness is not installed: pip install "foretell[lm-eval]"') from missing
+    require_extra("lm-eval")
+except MissingExtraError as error:
+    if __name__ == "__main__":
+        sys.exit(f"error: {error}")
+    raise
+
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
 
 BATCH = 8
 OUR_WINDOW = ("max_gen_toks", "max_new_tokens", "max_tokens")  # in a task's generation_kwargs

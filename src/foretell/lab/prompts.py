@@ -38,7 +38,9 @@ class Prompts:
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
         if source is None:
-            raise RequestError("prompts are read from a file, and none was given")
+            raise RequestError(
+                "prompts are read from a file, and none was given: name it with source=... (--data FILE)"
+            )
         return pick([_example(one) for one in read_prompts(source)], limit, seed)
 
     def extract(self, completion: Completion) -> str | None:

@@ -33,14 +33,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from foretell.errors import RequestError, within
+from foretell.errors import PermissionNeededError, RequestError, within
 
 JAIL = Path(__file__).with_name("jail.py")
 START = 60.0  # seconds that a busy machine may take to start an interpreter
-OPT_IN = (
-    "grading this benchmark runs code that a model wrote, on this machine; it is confined (see foretell.lab.sandbox), "
-    "but say that you want it: allow_execution=True"
-)
 LEAST = {"seconds": 0.1, "cpu_seconds": 1, "memory": 1 << 26, "file_bytes": 1, "processes": 1, "output": 0}
 Status = Literal["passed", "failed", "timed out", "killed"]
 
@@ -90,7 +86,7 @@ def run_tests(
 ) -> list[Verdict]:
     """The verdict on every candidate, in their order; `jobs` of them run at a time."""
     if not allow_execution:
-        raise RequestError(OPT_IN)
+        raise PermissionNeededError("allow_execution=True")
     if jobs < 1:
         raise RequestError(f"jobs must be at least 1, got {jobs}")
     bounds = limits or Limits()

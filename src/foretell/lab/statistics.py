@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretell.errors import RequestError
+from foretell.extras import require_extra
 
 LEVEL = 0.95
 RESAMPLES = 10_000
@@ -52,9 +52,8 @@ def penalised_speedup(speedup: float, score: float, base: float) -> float | None
 
 
 def scipy_stats() -> Any:
-    """scipy.stats; an error that says what to install where it is missing."""
-    try:
-        from scipy import stats  # noqa: PLC0415  only reports and calibration need it
-    except ImportError:
-        raise RequestError('reports and calibration need scipy; install it with: pip install "foretell[lab]"') from None
+    """The module scipy.stats; raises MissingExtraError where scipy is not installed."""
+    require_extra("lab")
+    from scipy import stats  # noqa: PLC0415  an extra
+
     return stats

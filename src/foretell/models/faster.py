@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch
 from torch import nn
 
 from foretell.errors import ModelError, RequestError, unknown
+from foretell.extras import require_extra
+from foretell.models.quiet import quiet_libraries
 from foretell.models.transformer import Transformer
 
 QUANTIZE = ("int8",)
 
 
 def check_quantize(kind: str | None) -> None:
-    """An error unless there is such a way to quantize; said before the weights are read."""
-    if kind is not None and kind not in QUANTIZE:
+    """Raise an error, before the weights are read, if there is no such kind or its package is missing."""
+    if kind is None:
+        return
+    if kind not in QUANTIZE:
         raise RequestError(unknown("quantize", kind, QUANTIZE))
+    require_extra("quantize")
 
 
 def quantize_weights(network: Any) -> None:
@@ -26,16 +30,12 @@ def quantize_weights(network: Any) -> None:
     The embedding and the head stay as they are: a stopping rule compares two logits, and these come from the head.
     """
     blocks = _blocks(network, "quantize")
-    logger = logging.getLogger("torchao")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it tells of every kernel that was built for another machine
-    try:
-        from torchao.quantization import Int8WeightOnlyConfig, quantize_  # noqa: PLC0415  an extra, and slow to import
-    except ImportError as problem:
-        raise ModelError("quantize needs torchao: pip install 'foretell[quantize]'") from problem
-    finally:
-        logger.setLevel(level)
-    quantize_(blocks, Int8WeightOnlyConfig())
+    with quiet_libraries():
+        try:
+            from torchao.quantization import Int8WeightOnlyConfig, quantize_  # noqa: PLC0415  an extra, slow to import
+        except ImportError as problem:
+            raise ModelError(f"torchao is installed, but cannot be imported: {problem}") from problem
+        quantize_(blocks, Int8WeightOnlyConfig())
 
 
 def compile_blocks(network: Any) -> None:

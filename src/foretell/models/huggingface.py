@@ -5,14 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from foretell.errors import ModelError, RequestError
+from foretell.extras import require_extra
 from foretell.models.family import Settings
+from foretell.models.quiet import no_progress_bars, quiet_libraries
 from foretell.models.tokenizer import mask_of, read_tokenizer
+from foretell.models.weights import missing_weights
 from foretell.protocols import Inputs
 from foretell.state import KVStore
 from foretell.wrappers import everywhere
@@ -122,23 +126,11 @@ def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype 
     """The masked LM in the folder of `settings`: local files, safetensors, and transformers' own code only."""
     folder = settings.file.parent
     if not any(folder.glob("model*.safetensors")):
-        raise ModelError(f"{folder}: has no model.safetensors; weights in any other format are never read")
-    try:
-        from transformers import AutoModelForMaskedLM  # noqa: PLC0415  an extra, and slow to import
-    except ImportError as problem:
-        raise ModelError(f"{settings.file}: a masked LM needs transformers: pip install 'foretell[hf]'") from problem
+        raise missing_weights(folder)
+    require_extra("hf")
     mask_id = _mask_id(settings)
-    try:
-        network, report = AutoModelForMaskedLM.from_pretrained(
-            folder,
-            dtype=dtype or "auto",
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-    except Exception as problem:  # transformers raises nearly any type for a bad folder
-        raise ModelError(f"{folder}: transformers cannot load it as a masked LM: {problem}") from problem
+    with quiet_libraries():
+        network, report = _read_network(folder, dtype)
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills these with random numbers.
@@ -150,6 +142,25 @@ def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype 
     return MaskedLM(network.to(device).requires_grad_(False).eval(), mask_id)
 
 
+def _read_network(folder: Path, dtype: torch.dtype | None) -> tuple[Any, dict[str, Any]]:
+    """The transformers model in `folder`, and what transformers reports about its tensors."""
+    try:
+        from transformers import AutoModelForMaskedLM  # noqa: PLC0415  an extra, and slow to import
+
+        with no_progress_bars():
+            network, report = AutoModelForMaskedLM.from_pretrained(
+                folder,
+                dtype=dtype or "auto",
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
+    except Exception as problem:  # transformers raises nearly any type for a bad folder
+        raise ModelError(f"{folder}: transformers cannot load it as a masked LM: {problem}") from problem
+    return network, report
+
+
 def _mask_id(settings: Settings) -> int:
     stated = settings.token("mask_token_id", settings.count("vocab_size"))
     if stated is not None:
@@ -157,5 +168,5 @@ def _mask_id(settings: Settings) -> int:
     folder = settings.file.parent
     mask = mask_of(folder, read_tokenizer(folder, None, {}))
     if mask is None:
-        raise ModelError(f"{folder}: neither config.json's 'mask_token_id' nor tokenizer.json names a mask token")
+        raise ModelError(f"{folder}: neither config.json's 'mask_token_id' nor the tokenizer names a mask token")
     return mask

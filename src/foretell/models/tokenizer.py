@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer from its own files: tokenizer.json, or the vocab.json and merges.txt that Dream ships."""
+"""A checkpoint's tokenizer from its files: tokenizer.json, Dream's vocab.json and merges.txt, or BERT's vocab.txt."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
-from tokenizers.models import BPE
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import BPE, WordPiece
 
 from foretell.errors import ModelError
 from foretell.models.family import Family, Settings
 
+# Models and tokenizers whose vocab.txt holds the word pieces of BERT; others use that name for other tokenizers.
+_WORD_PIECE_MODELS = ("bert", "convbert", "distilbert", "electra", "mobilebert", "squeezebert")
+_WORD_PIECE_CLASSES = ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert")
+_WORD_PIECE_NAMES = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # what masked LMs call them if no file says so
 
 
@@ -24,6 +28,8 @@ def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, in
             return Tokenizer.from_file(str(whole))
         except Exception as problem:  # tokenizers raises plain Exception
             raise ModelError(f"{whole}: not a tokenizer ({problem})") from problem
+    if family is None and (folder / "vocab.txt").is_file():
+        return _word_pieces(folder)
     if family is None or family.words is None:
         raise ModelError(f"{whole}: missing; it holds the tokenizer of this model")
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
@@ -74,6 +80,58 @@ def separator_of(folder: Path, tokenizer: Tokenizer) -> int | None:
 def _first_known(tokenizer: Tokenizer, names: tuple[str | None, ...]) -> int | None:
     known = (tokenizer.token_to_id(name) for name in names if name)
     return next((number for number in known if number is not None), None)
+
+
+def _word_pieces(folder: Path) -> Tokenizer:
+    """BERT's WordPiece tokenizer from vocab.txt and tokenizer_config.json, as transformers builds it."""
+    file, config = folder / "vocab.txt", folder / "tokenizer_config.json"
+    stated = Settings(config, read_json(config))
+    _refuse_other_word_pieces(folder, stated)
+    stated.require("do_lower_case", True, False)
+    stated.require("tokenize_chinese_chars", True, False)
+    stated.require("strip_accents", None, True, False)
+    ids = _read_pieces(file)
+    named = named_tokens(folder)
+    special = {kind: named.get(f"{kind}_token", usual) for kind, usual in _WORD_PIECE_NAMES.items()}
+    missing = [name for kind, name in special.items() if name not in ids and kind != "pad"]
+    if missing:
+        raise ModelError(f"{file}: has no {', '.join(missing)}, which the tokenizer needs")
+    tokenizer = Tokenizer(WordPiece(ids, unk_token=special["unk"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=stated.values.get("tokenize_chinese_chars", True),
+        strip_accents=stated.values.get("strip_accents"),
+        lowercase=stated.values.get("do_lower_case", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    ends = [(special[kind], ids[special[kind]]) for kind in ("cls", "sep")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{special['cls']} $A {special['sep']}", special_tokens=ends
+    )
+    tokenizer.add_special_tokens([name for name in special.values() if name in ids])
+    tokenizer.add_tokens(list(_added_tokens(folder, {}).values()))
+    return tokenizer
+
+
+def _refuse_other_word_pieces(folder: Path, stated: Settings) -> None:
+    """Raise ModelError if vocab.txt belongs to a tokenizer other than BERT's."""
+    name, model = stated.values.get("tokenizer_class"), read_json(folder / "config.json").get("model_type")
+    known = {f"{kind}Tokenizer{fast}" for kind in _WORD_PIECE_CLASSES for fast in ("", "Fast")}
+    if name not in known if name is not None else model not in _WORD_PIECE_MODELS:
+        whose = f"tokenizer_class {name!r}" if name is not None else f"model_type {model!r}"
+        raise ModelError(
+            f"{folder}: has no tokenizer.json, and vocab.txt alone is enough for BERT's tokenizer only, not for "
+            f"{whose}; save the tokenizer with transformers to get a tokenizer.json"
+        )
+
+
+def _read_pieces(file: Path) -> dict[str, int]:
+    """The word pieces of a vocab.txt, whose ids are their line numbers from 0."""
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")  # not splitlines: pieces may hold other line ends
+    except UnicodeDecodeError as problem:
+        raise ModelError(f"{file}: not UTF-8 text ({problem.reason} at byte {problem.start})") from problem
+    return {piece: number for number, piece in enumerate(lines if lines[-1] else lines[:-1])}
 
 
 def _byte_pairs(folder: Path, words: str, special: Mapping[str, int]) -> Tokenizer:

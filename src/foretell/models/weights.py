@@ -17,7 +17,15 @@ from foretell.errors import ModelError
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_NO_WEIGHTS = "training_args.bin"
 _SHOWN = 5  # names in an error message
+# Tied tensors share memory, which safetensors refuses, so each tensor is copied.
+CONVERT = (
+    'python -c "import glob, torch; from safetensors.torch import save_file; '
+    "save_file({{name: tensor.contiguous().clone() for file in sorted(glob.glob('{pattern}')) "
+    "for name, tensor in torch.load(file, map_location='cpu', weights_only=True).items()}}, "
+    "'{single}', {{'format': 'pt'}})\""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +44,7 @@ class Weights:
             return cls(path, {path: opened}, dict.fromkeys(opened.keys(), path))
         if (folder / _INDEX).is_file():
             return cls._sharded(folder / _INDEX)
-        pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
-        if pickles:
-            raise ModelError(
-                f"{folder}: has {', '.join(pickles[:_SHOWN])} but no {_SINGLE}; pickled weights can run code when they "
-                f"are opened and are never read, so convert them to safetensors first"
-            )
-        raise ModelError(f"{folder}: has neither {_SINGLE} nor {_INDEX}")
+        raise missing_weights(folder)
 
     @classmethod
     def _sharded(cls, index: Path) -> Weights:
@@ -98,6 +100,21 @@ class Weights:
         if name not in self.homes:
             raise ModelError(f"{self.listing}: tensor {name} is missing")
         return self.homes[name]
+
+
+def missing_weights(folder: Path) -> ModelError:
+    """The error for a folder without safetensors, with a command that converts the pickled weights it has."""
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES and path.name != _NO_WEIGHTS)
+    if not pickles:
+        return ModelError(f"{folder}: has neither {_SINGLE} nor {_INDEX}; weights in any other format are never read")
+    # A pattern, because a stranger's file name has no place in a command.
+    is_usual = any(name.startswith("pytorch_model") for name in pickles)
+    pattern = "pytorch_model*.bin" if is_usual else f"*{Path(pickles[0]).suffix}"
+    command = CONVERT.format(pattern=pattern, single=_SINGLE)
+    return ModelError(
+        f"{folder}: has {', '.join(pickles[:_SHOWN])} but no {_SINGLE}; pickled weights can run code when they are "
+        f"opened and are never read. To convert them without running code, run this in that folder: {command}"
+    )
 
 
 def _weight_map(index: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from foretell.errors import RequestError, unknown
 from foretell.lab.benchmark import Benchmark
@@ -16,11 +17,20 @@ from foretell.lab.benchmarks.humaneval import HUMANEVAL
 from foretell.lab.benchmarks.mbpp import MBPP
 from foretell.lab.benchmarks.mmlu import MMLU
 from foretell.lab.benchmarks.piqa import PIQA
+from foretell.lab.benchmarks.source import Source
 from foretell.lab.benchmarks.sudoku4x4 import Sudoku4x4
 from foretell.lab.benchmarks.truthfulqa import TRUTHFULQA
 from foretell.lab.benchmarks.winogrande import WINOGRANDE
 
-_ALL: tuple[Benchmark, ...] = (
+
+class PublicBenchmark(Benchmark, Protocol):
+    """A benchmark whose examples are read from a file."""
+
+    @property
+    def source(self) -> Source: ...
+
+
+_ALL: tuple[PublicBenchmark, ...] = (
     MMLU,
     ARC_CHALLENGE,
     HELLASWAG,
@@ -37,7 +47,7 @@ _ALL: tuple[Benchmark, ...] = (
     Countdown("countdown_cd5", 5),
     Sudoku4x4(),
 )
-BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
+BENCHMARKS: dict[str, PublicBenchmark] = {benchmark.name: benchmark for benchmark in _ALL}
 
 
 def find(name: str, *, allow_execution: bool = False) -> Benchmark:
@@ -48,4 +58,4 @@ def find(name: str, *, allow_execution: bool = False) -> Benchmark:
     return replace(found, allow_execution=allow_execution) if isinstance(found, Code) else found
 
 
-__all__ = ["BENCHMARKS", "find"]
+__all__ = ["BENCHMARKS", "PublicBenchmark", "find"]

@@ -41,6 +41,11 @@ class Countdown:
         within("countdown's numbers", self.numbers, min(WINDOWS), max(WINDOWS))
 
     @property
+    def source(self) -> Source:
+        stem = f"cd{self.numbers}_test"
+        return Source("countdown", (f"{stem}.jsonl", f"{stem}.first200.jsonl"))
+
+    @property
     def options(self) -> Mapping[str, Any]:
         window = WINDOWS[self.numbers]
         return {
@@ -53,9 +58,7 @@ class Countdown:
         }
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
-        stem = f"cd{self.numbers}_test"
-        where = Source("countdown", (f"{stem}.jsonl", f"{stem}.first200.jsonl"))
-        return pick(asked(self.name, where, source, TASK, self.solved), limit, seed)
+        return pick(asked(self.name, self.source, source, TASK, self.solved), limit, seed)
 
     def solved(self, puzzle: str, solution: str) -> bool:
         """Parsed, never evaluated: every equation true, every number used once, the last result the target."""

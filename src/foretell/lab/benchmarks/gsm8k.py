@@ -32,6 +32,10 @@ class GSM8K:
     thresholds: Staged = Staged(8.0, 5.0, 3.5)
 
     @property
+    def source(self) -> Source:
+        return SOURCE
+
+    @property
     def options(self) -> Mapping[str, Any]:
         """The suffix at 200 to 202, the number at 204 to 208."""
         return at_the_end(self.window, blank=1, answer_length=5)

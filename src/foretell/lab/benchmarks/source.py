@@ -43,14 +43,20 @@ class Source:
     hub: Hub | None = None
     licence: str = ""  # what someone should know who has to fetch it
 
-    def rows(self, path: Path | None) -> list[Row]:
-        """Every row, from the first place that has the file."""
+    def find(self, path: Path | None = None) -> Path | None:
+        """The first file that exists: `path` itself, or in that folder, or in the one that FORETELL_DATA names."""
         if path is not None and path.is_file():
-            return list(read(path))
+            return path
+        return next((place for place in self._places(path) if place.is_file()), None)
+
+    def _places(self, path: Path | None) -> list[Path]:
         shared = data_folder()
         folders = [path / self.folder, path] if path is not None else [shared / self.folder] if shared else []
-        looked = [folder / name for folder in folders for name in self.files]
-        found = next((place for place in looked if place.is_file()), None)
+        return [folder / name for folder in folders for name in self.files]
+
+    def rows(self, path: Path | None) -> list[Row]:
+        """Every row, from the first place that has the file."""
+        found = self.find(path)
         if found is not None:
             return list(read(found))
         problem = "not asked, a path was given" if path is not None else "not there"
@@ -59,7 +65,7 @@ class Source:
                 return list(download(self.hub))
             except (ImportError, OSError, RuntimeError, ValueError) as error:
                 problem = "the package datasets is not installed" if isinstance(error, ImportError) else str(error)
-        raise RequestError(self._missing(path, looked, problem))
+        raise RequestError(self._missing(path, self._places(path), problem))
 
     def _missing(self, path: Path | None, looked: Sequence[Path], problem: str) -> str:
         told = f"no data for {self.folder}: it wants {' or '.join(self.files)}"

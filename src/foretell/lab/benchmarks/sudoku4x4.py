@@ -44,6 +44,10 @@ class Sudoku4x4:
     thresholds: Staged = Staged()
 
     @property
+    def source(self) -> Source:
+        return SOURCE
+
+    @property
     def options(self) -> Mapping[str, Any]:
         return dict(OPTIONS)
 

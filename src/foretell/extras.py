@@ -1,0 +1,29 @@
+"""The optional packages, and the check that one is installed before work starts that needs it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from foretell.errors import MissingExtraError
+
+PACKAGES = {
+    "hf": ("transformers", "a Hugging Face masked LM"),
+    "lab": ("scipy", "a report or a calibration"),
+    "lm-eval": ("lm_eval", "the lm-evaluation-harness backend"),
+    "plots": ("matplotlib", "a plot"),
+    "quantize": ("torchao", "quantize"),
+}  # extra -> its package, and what needs it
+
+
+def is_installed(extra: str) -> bool:
+    """Whether the package of this extra can be found; it is not imported."""
+    return find_spec(PACKAGES[extra][0]) is not None
+
+
+def require_extra(extra: str) -> None:
+    """Raise MissingExtraError unless the package of this extra is installed."""
+    if not is_installed(extra):
+        package, purpose = PACKAGES[extra]
+        raise MissingExtraError(
+            f"{purpose} needs {package}, which is not installed: pip install 'foretell[{extra}]'", name=package
+        )
