@@ -128,7 +128,7 @@ class Codec:
 
 def _mask_id(settings: Settings, tokenizer: Tokenizer, family: Family | None, published: Iterable[int]) -> int | None:
     rows = settings.count("embedding_size", 1), settings.count("vocab_size"), tokenizer.get_vocab_size()
-    stated = settings.token("mask_token_id", max(rows))
+    stated = settings.token("mask_token_id", max(rows) + 1)  # it may come right after the vocabulary
     if stated is not None:
         return stated
     if family is not None:
