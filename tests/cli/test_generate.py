@@ -80,6 +80,15 @@ def test_every_option_reaches_the_decoder(run: Run, checkpoint: Path, option: st
     assert {**plain, "seconds": 0} != {**other, "seconds": 0}
 
 
+def test_raw_prompts(run: Run, checkpoint: Path) -> None:
+    made = {
+        words: rows(run("generate", checkpoint, WORDS, "--json", *words).stdout)[0]["text"]
+        for words in ((), ("--raw",), ("--chat",))
+    }
+    assert made["--raw",] == load(checkpoint).generate(WORDS, chat=False).text != made[()]
+    assert made["--chat",] == made[()]
+
+
 def test_a_found_answer_is_watched_drawn_and_replayed(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     recipe = "prophet stop.tau.high=1 stop.tau.mid=1 region=delimiter('the ANSWER is', end=word)"
     file = tmp_path / "run.npz"
@@ -142,7 +151,8 @@ def test_standard_input(run: Run, checkpoint: Path) -> None:
         ('{"promt": "Tom"}', "line 2: unknown key 'promt'; did you mean 'prompt'?"),
         ('{"prompt": 3}', 'line 2: "prompt" must be a string, got 3'),
         ('{"prompt": "Tom", "messages": []}', 'line 2: has both "prompt" and "messages"'),
-        ('{"messages": [{"role": "user"}]}', 'line 2: a message needs "role" and "content"'),
+        ('{"messages": [{"role": "user"}]}', "line 2: message 0: 'content' is missing"),
+        ('{"messages": [{"role": "user", "content": [{"type": "audio"}]}]}', "line 2: message 0, part 0: unknown type"),
         ('{"messages": "Tom"}', 'line 2: "messages" must be a list'),
         ('{"prompt": "Tom", "id": [1]}', 'line 2: "id" must be a string or a whole number'),
         ("[1, 2]", "line 2: must be a string or an object"),

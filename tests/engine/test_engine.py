@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import foretell
 from foretell.decode import decode
 from foretell.engine.completion import in_full
-from foretell.engine.options import ALIASES, NO_REGION
+from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, VocabularyError
 from foretell.layout import Layout, Request, lay_out
 from foretell.models.toy import Toy
@@ -70,7 +71,14 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (PROMPT, {"recipe": f"full stop={LOST}"}, RecipeError, "cannot read the judge nowhere.json: No such file"),
     (PROMPT, {"stop": f"any(prophet, {LOST})"}, RecipeError, "cannot read the judge nowhere.json: No such file"),
     (PROMPT, {"recipe": "full region=pattern"}, RecipeError, "region needs pattern's regex: pattern(regex=...)"),
-    (3, SMALL, RequestError, "a string or a list of messages, got int"),
+    (3, SMALL, RequestError, "a string, a list of messages or a list of token ids, got int"),
+    ([5], {**SMALL, "chat": True}, RequestError, "chat=True puts text into the chat template; token ids are taken as"),
+    (
+        [{"role": "user", "content": "Tom"}],
+        {**SMALL, "chat": False},
+        RequestError,
+        "chat messages need the chat template",
+    ),
     ([{"role": "usr", "content": "Tom"}], SMALL, RequestError, "did you mean 'user'"),
 ]
 
@@ -278,6 +286,7 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
             LayoutError,
             "position 12 is pinned, and the suffix",
         ),
+        ({"chat": "yes"}, RequestError, "chat must be True, False or None, got 'yes'"),
         ({"batch_size": 0}, RequestError, "batch_size must be at least 1"),
         ({"threshold": 0.9, "dynamic_threshold": 0.9}, RequestError, "another name of 'threshold'"),
         ({"threshold": 0.9, "eb_threshold": 0.1}, RequestError, "are two rules for which masks are filled at once"),
@@ -290,6 +299,103 @@ def test_bad_options_are_named(
 ) -> None:
     with pytest.raises(error, match=message):
         engine.generate(PROMPT, **options)
+
+
+def test_raw_prompts(engine: foretell.Engine) -> None:
+    """The same raw prompt however it is asked for, and another than the templated one."""
+    raw = tuple(engine.codec.encode(PROMPT, special=True))
+    assert engine.request(PROMPT, engine.order(chat=False, **SMALL)).prompt == raw
+    assert engine.request(PROMPT, engine.order(**SMALL)).prompt == tuple(engine.codec.chat(PROMPT)) != raw
+    made = engine.generate(PROMPT, chat=False, **SMALL)
+    *_, last = engine.stream(PROMPT, chat=False, **SMALL)
+    ((_, one),) = engine.complete([PROMPT], chat=False, **SMALL)
+    assert last.completion is not None
+    assert made.tokens == last.completion.tokens == one.tokens != engine.generate(PROMPT, **SMALL).tokens
+    assert made.prompt_tokens == len(raw)
+
+
+def test_a_checkpoint_without_a_template_of_its_own_is_raw(literate: Path) -> None:
+    engine = foretell.load(literate)
+    prompts = {chat: engine.request(PROMPT, engine.order(chat=chat)).prompt for chat in (None, False, True)}
+    assert prompts[None] == prompts[False] == tuple(engine.codec.encode(PROMPT))
+    assert prompts[True] == engine.request([{"role": "user", "content": PROMPT}], engine.order()).prompt
+    assert engine.codec.decode(prompts[True], skip_special=False).startswith("<|startoftext|><|start_header_id|>user")
+
+
+def test_token_ids_are_a_prompt(engine: foretell.Engine) -> None:
+    """As a list, a tuple or an array, alone or among others; nothing is put around them."""
+    ids = engine.codec.chat(PROMPT)
+    made = engine.generate(PROMPT, **SMALL)
+    alone: list[Any] = [
+        ids,
+        tuple(ids),
+        torch.tensor(ids),
+        np.array(ids, dtype=np.int32),
+        [np.int64(one) for one in ids],
+    ]
+    for prompt in alone:
+        assert engine.generate(prompt, **SMALL).tokens == made.tokens
+    *_, last = engine.stream(torch.tensor(ids), **SMALL)
+    assert last.tokens == made.tokens
+    assert [one.tokens for one in engine.generate([*alone, PROMPT], **SMALL)] == [made.tokens] * 6
+    assert engine.generate([5], **SMALL).prompt_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (
+            [5, 126],
+            "token 126 at 1 of the prompt is not one of the vocabulary's, which are whole numbers from 0 to 125",
+        ),
+        ([5, -1], "token -1 at 1"),
+        ([5, 6.0], "token 6.0 at 1"),
+        ([5, True], "token True at 1"),
+        ([5, "Tom"], "token 'Tom' at 1"),
+        (torch.tensor([1.5]), "token 1.5 at 0"),
+        (torch.tensor([True]), "token True at 0"),
+        (np.array([5, 126]), "token 126 at 1"),
+        (torch.tensor([[5, 6]]), r"must have one dimension and at least one id, got the shape \(1, 2\)"),
+        (np.array([], dtype=int), r"got the shape \(0,\)"),
+        ([5, 3], "the prompt holds the mask token"),
+        (b"Tom", "a string, a list of messages or a list of token ids, got bytes"),
+        ({"input_ids": [5]}, "a list of token ids, got dict"),
+        ([[]], r"a list of token ids, got \[\]"),
+        ([[[5]]], r"a list of token ids, got \[\[5\]\]"),
+        ([True], "a list of token ids, got bool"),
+    ],
+)
+def test_bad_token_ids_are_named(engine: foretell.Engine, prompt: Any, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        engine.generate(prompt, **SMALL)
+
+
+def test_a_folder_without_a_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
+    """It decodes token ids; whatever needs text is refused before anything is decoded."""
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(checkpoint / name)
+    engine, whole = foretell.load(tmp_path), foretell.load(checkpoint)
+    asked: dict[str, Any] = {"recipe": "prophet stop.tau.high=2", "answer_length": 3, "trace": True, **SMALL}
+    ids = whole.codec.chat(PROMPT)
+    made, read = engine.generate(ids, **asked), whole.generate(ids, **asked)
+    assert (made.tokens, made.steps, made.exit) == (read.tokens, read.steps, read.exit)
+    assert (made.text, made.answer, made.response_tokens) == ("", None, read.response_tokens)
+    assert made.notes == (NO_TEXT,)
+    *_, last = engine.stream(ids, **asked)
+    assert last.completion is not None
+    assert (last.tokens, last.text, last.completion.notes) == (made.tokens, "", made.notes)
+    talk = [{"role": "user", "content": PROMPT}]
+    wrong: list[tuple[Any, dict[str, Any]]] = [
+        (PROMPT, {}),
+        (talk, {}),
+        (ids, {"suffix": "is"}),
+        (ids, {"pins": {0: "is"}}),
+    ]
+    for prompt, options in wrong:
+        with pytest.raises(RequestError, match="has no tokenizer, so it cannot read text; give token ids"):
+            engine.generate(prompt, **SMALL, **options)
+    with pytest.raises(RequestError, match=r"region=boxed looks for the answer in the text, and .* no tokenizer"):
+        engine.generate(ids, recipe="prophet region=boxed", **SMALL)
 
 
 def test_masks_in_a_prompt_are_refused(engine: foretell.Engine) -> None:
@@ -315,7 +421,7 @@ def test_a_region_that_is_empty_here_is_noted(engine: foretell.Engine, region: s
 
 
 def test_a_prompt_is_text_or_messages(engine: foretell.Engine) -> None:
-    with pytest.raises(RequestError, match="a string or a list of messages, got int"):
+    with pytest.raises(RequestError, match="a string, a list of messages or a list of token ids, got int"):
         engine.generate(3)  # type: ignore[call-overload]
 
 
@@ -391,7 +497,7 @@ def test_streamers(engine: foretell.Engine) -> None:
     assert listener.calls[0][1] == engine.codec.chat(PROMPT)
     assert listener.calls[-2][1] == list(out.tokens)
     with pytest.raises(RequestError, match="one prompt at a time"):
-        engine.generate([PROMPT, PROMPT], streamer=listener, **SMALL)  # type: ignore[list-item]
+        engine.generate([PROMPT, PROMPT], streamer=listener, **SMALL)  # type: ignore[arg-type]
 
 
 def test_transformers_streamer(engine: foretell.Engine, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,7 @@ def test_success_with_answers_in_python(checkpoint: Path, tmp_path: Path) -> Non
         ([{"prompt": "a", "messages": []}], 'line 1: has both "prompt" and "messages"'),
         ([{"prompt": "a", "answer": [4]}], 'line 1: "answer" must be a text or a number, got [4]'),
         ([{"prompt": "a", "id": 1.5}], '"id" must be a string or a whole number, got 1.5'),
-        (["a", [{"role": "user"}]], 'line 2: a message needs "role" and "content", got {"role": "user"}'),
+        (["a", [{"role": "user"}]], "line 2: message 0: 'content' is missing; it must be"),
         (["a", []], 'line 2: "messages" must be a list of messages'),
         (["a", 4], "line 2: must be a string or an object, got 4"),
         (["a", None], "line 2: must be a string or an object, got null"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from foretell.cli.evaluate import decoding, sharing, window
+from foretell.cli.evaluate import decoding, prompting, sharing, window
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NEAR = 4  # members of the family shown on either side of the boldest certified one
 
 
-@sharing(decoding, window)
+@sharing(decoding, window, prompting)
 def calibrate(
     rest: dict[str, Any],
     model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from foretell.cli.generate import CHAT
+
 if TYPE_CHECKING:
     from foretell.lab.results import Record
 
@@ -53,6 +55,11 @@ def window(
     return {"options": {name: value for name, value in locals().items() if value is not None}}
 
 
+def prompting(*, chat: Annotated[bool | None, Option("--chat/--raw", help=CHAT)] = None) -> dict[str, Any]:
+    """Whether prompts go through the chat template."""
+    return {"options": {} if chat is None else {"chat": chat}}
+
+
 def _asked(
     *,
     model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
@@ -78,7 +85,9 @@ def sharing(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., N
         def whole(**given: Any) -> None:
             asked: dict[str, Any] = {}
             for one, names in zip(shared, theirs, strict=True):
-                asked |= one(**{name: given.pop(name) for name in names})
+                more = one(**{name: given.pop(name) for name in names})
+                options = {**asked.get("options", {}), **more.get("options", {})}
+                asked |= {**more, "options": options}
             command(asked, **given)
 
         listed = [*(one for names in theirs for one in names.values()), *own]
@@ -89,7 +98,7 @@ def sharing(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., N
     return extended
 
 
-@sharing(_asked, decoding)
+@sharing(_asked, decoding, prompting)
 def evaluate(
     asked: dict[str, Any],
     recipe: Annotated[list[str] | None, Option("--recipe", "-r", help="Compared with the first one given.")] = None,
@@ -101,7 +110,7 @@ def evaluate(
     _run(asked, tuple(recipe or ("full", "prophet")))
 
 
-@sharing(_asked, decoding)
+@sharing(_asked, decoding, prompting)
 def sweep(
     asked: dict[str, Any],
     vary: Annotated[list[str], Option("--vary", "-v", help="steps=16,32,64; may be given several times.")],

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from foretell.cli.evaluate import decoding, sharing, window
+from foretell.cli.evaluate import decoding, prompting, sharing, window
 
 
-@sharing(decoding, window)
+@sharing(decoding, window, prompting)
 def judge(
     rest: dict[str, Any],
     model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],

@@ -139,7 +139,7 @@ def answer_of(tokens: Sequence[int], request: Request, codec: Codec, words: Word
         state.draft = torch.tensor([tokens])
         place = request.recipe.region(state)[0]
         return codec.decode(state.draft[0, place].tolist()).strip() if place.any() else None
-    if request.layout.answer is None:
+    if request.layout.answer is None or not codec.reads_text:
         return None
     start, length = request.layout.answer
     return codec.decode(tokens[start : min(start + length, _end(tokens, request.layout, codec))])

@@ -16,6 +16,7 @@ NOT_THE_MODELS = {
     "recipe",
     "layout",
     "pins",
+    "chat",
     "seed",
     "stop",
     "threshold",

@@ -25,6 +25,7 @@ from foretell.policies.transfer.threshold import Threshold
 from foretell.presets import PRESETS
 from foretell.protocols import Score, Stop, Transfer
 from foretell.recipe import Recipe, spelled
+from foretell.spec import spell
 
 ALIASES = {
     "gen_length": "max_new_tokens",
@@ -60,6 +61,8 @@ NO_REGION = (
     "give a suffix and an answer length for the paper's rule"
 )
 
+NO_TEXT = "this model's folder has no tokenizer, so the completion has tokens and no text"
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -83,6 +86,7 @@ class Options:
     cfg_scale: float | None = None
     stop_at_eos: bool | None = None
     stop: Stop | Certificate | None = None  # in place of the recipe's
+    chat: bool | None = None  # put text into the chat template; by default if the folder has one of its own
     seed: int = 0
 
     @classmethod
@@ -119,10 +123,13 @@ class Order:
     recipe: Recipe
     seed: int
     notes: tuple[str, ...] = ()
+    chat: bool | None = None
 
 
 def _typed(name: str, value: object) -> None:
     """An error unless the value is of the kind that `Options` says; other numbers are checked where they are used."""
+    if name == "chat" and not isinstance(value, bool | None):
+        raise RequestError(f"chat must be True, False or None, got {value!r:.80}")
     for names, kinds, words in KINDS:
         if name in names and value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
             raise RequestError(f"{name} must be {words}, got {value!r:.80}")
@@ -143,6 +150,14 @@ def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
     if chosen.stop == Never() or chosen.region.sought or _region_exists(layout, chosen):
         return Order(layout, chosen, options.seed)
     return Order(layout, replace(chosen, region=Masked()), options.seed, (NO_REGION,))
+
+
+def without_text(asked: Order) -> Order:
+    """The order with a note that there is no tokenizer. Raises RequestError if its recipe has to read text."""
+    if asked.recipe.region.sought:
+        region = spell(asked.recipe.region)
+        raise RequestError(f"region={region} looks for the answer in the text, and the model's folder has no tokenizer")
+    return replace(asked, notes=(*asked.notes, NO_TEXT))
 
 
 def _region_exists(layout: Layout, recipe: Recipe) -> bool:

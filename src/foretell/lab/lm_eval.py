@@ -29,6 +29,7 @@ except ImportError as missing:
 BATCH = 8
 OUR_WINDOW = ("max_gen_toks", "max_new_tokens", "max_tokens")  # in a task's generation_kwargs
 SAMPLING = ("temperature", "top_p", "top_k")
+HARNESS = {"chat": "--apply_chat_template", "stop_strings": "a task's until"}  # what it has its own words for
 TASK_KWARGS = ("until", "stop", "do_sample", *OUR_WINDOW, *SAMPLING)
 
 
@@ -55,6 +56,9 @@ class Foretell(LM):  # type: ignore[misc]
         self.batch = int(str(batch_size)) if str(batch_size).isdigit() else BATCH  # "auto" is one of its words
         self.samples, self.check_greedy = samples, check_greedy
         self.options = {ALIASES.get(name, name): value for name, value in options.items()}
+        for name, instead in HARNESS.items():
+            if name in self.options:
+                raise RequestError(f"{name} is for the harness to say, with {instead}")
         self.templated = False
         self.engine.order(**self.options)  # a wrong argument is found before the first task
 
