@@ -14,7 +14,7 @@ from tests.cli.conftest import WORDS, Run
 
 SHAPE = {
     *("id", "text", "answer", "tokens", "steps", "budget", "saved", "given", "forwards"),
-    *("tokens_per_forward", "seconds", "finish", "notes"),
+    *("tokens_per_forward", "seconds", "finish", "stop_string", "notes"),
 }
 
 
@@ -87,6 +87,21 @@ def test_raw_prompts(run: Run, checkpoint: Path) -> None:
     }
     assert made["--raw",] == load(checkpoint).generate(WORDS, chat=False).text != made[()]
     assert made["--chat",] == made[()]
+
+
+def test_stop_strings(run: Run, checkpoint: Path) -> None:
+    engine = load(checkpoint)
+    whole = engine.generate(WORDS)
+    first, second = whole.text.split()[1:3]  # the first of them is also the end of the word before
+    words = ("generate", checkpoint, WORDS, "--stop-string", second, "--stop-string", first)
+    (row,) = rows(run(*words, "--json").stdout)
+    assert row["text"] == whole.text[: whole.text.index(first)]
+    assert (row["stop_string"], row["finish"]) == (first, "complete")
+    assert row["tokens"] == len(engine.codec.encode(str(row["text"])))
+    text, took = run(*words).stdout.splitlines()
+    assert text == row["text"]
+    assert took.endswith(f" · ran to the end · cut at {first!r}")
+    assert rows(run("generate", checkpoint, WORDS, "--json").stdout)[0]["stop_string"] is None
 
 
 def test_a_found_answer_is_watched_drawn_and_replayed(run: Run, checkpoint: Path, tmp_path: Path) -> None:
@@ -216,6 +231,8 @@ def test_one_prompt_that_cannot_be_decoded_is_an_error(run: Run, checkpoint: Pat
         (["--trace", "nowhere/a.npz"], "there is no folder nowhere"),
         (["--trace", "."], "cannot write .: it is a folder"),
         (["--file", "a.jsonl"], "not both"),
+        (["--stop-string", ""], "stop_strings must be a text that is not empty, or a list of such texts, got ['']"),
+        (["--stop", "###"], "are stop_strings (--stop-string)"),
     ],
 )
 def test_mistakes_are_one_line(run: Run, checkpoint: Path, words: list[str], says: str) -> None:

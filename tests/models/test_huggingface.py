@@ -163,6 +163,8 @@ def test_the_mask_and_the_ends_come_from_the_tokenizer(tmp_path: Path) -> None:
     assert load_model(folder).mask_id == 4
     codec = Codec.load(folder)
     assert (codec.mask_id, codec.end_ids, codec.template) == (4, (3,), None)
+    albert = Codec.load(write(tmp_path / "albert", KINDS["albert"]()))
+    assert albert.vocab_size == codec.vocab_size == 50, "not the embedding_size, which is the width of its rows"
     assert codec.encode("a cat sat", special=True) == [2, 5, 6, 7]
     assert codec.encode("a cat sat") == [5, 6, 7]
 

@@ -25,6 +25,7 @@ FINISHES = {"settled": "settled early", "eos": "reached its end", "complete": "r
 
 def summary(done: Completion) -> str:
     """What a completion took, on one line."""
+    cut = () if done.stop_string is None else (f"cut at {done.stop_string!r}",)
     return " · ".join(
         (
             f"{done.steps} of {done.budget} steps{_unused(done)}",
@@ -32,6 +33,7 @@ def summary(done: Completion) -> str:
             f"{done.tokens_per_forward:.2f} tokens per forward",
             f"{done.seconds:.2f} s",
             FINISHES[done.finish],
+            *cut,
         )
     )
 
@@ -77,6 +79,7 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
         "tokens_per_forward": round(done.tokens_per_forward, 4),
         "seconds": round(done.seconds, 4),
         "finish": done.finish,
+        "stop_string": done.stop_string,
         "notes": list(done.notes),
     }
 

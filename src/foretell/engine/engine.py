@@ -14,7 +14,7 @@ from torch import Tensor
 from foretell.decode import decode
 from foretell.engine.certificate import Certificate, model_hash
 from foretell.engine.codec import Codec
-from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, frame_of, text_of
+from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, cut_text, frame_of, text_of
 from foretell.engine.folder import BUNDLED, folder_of, layouts_of
 from foretell.engine.options import Options, Order, order, without_text
 from foretell.engine.outcome import Row, Usage, outcome_of
@@ -220,7 +220,7 @@ class Engine:
         try:
             for outcome in eased(scheduler.run(), self.threads):
                 index, chosen = asked[outcome.ticket]
-                yield index, completion_of(outcome, chosen.notes, self.codec, self.words)
+                yield index, completion_of(outcome, chosen.notes, self.codec, self.words, chosen.stop_strings)
         finally:
             self.usage += scheduler.usage
 
@@ -234,18 +234,20 @@ class Engine:
             if row.recorder is not None:
                 row.recorder.observe(step, 0)
             frame = frame_of(state, step)
-            frame = replace(frame, text=self.text(frame.tokens, request.layout)[0])
+            text, _ = self.text(frame.tokens, request.layout)
+            frame = replace(frame, text=cut_text(text, asked.stop_strings)[0])
             if frame.settled:
                 row.settle(step, 0)
             if state.finished[0]:
                 outcome = outcome_of(0, row, state)
-                frame = replace(frame, completion=completion_of(outcome, asked.notes, self.codec, self.words))
+                done = completion_of(outcome, asked.notes, self.codec, self.words, asked.stop_strings)
+                frame = replace(frame, completion=done)
             yield frame
 
     def order(self, **options: Any) -> Order:
         """What a call with these options would decode with."""
         given = Options.of(options)
-        asked = replace(order(given, self.codec, self.layouts), chat=given.chat)
+        asked = replace(order(given, self.codec, self.layouts), chat=given.chat, stop_strings=given.stop_strings or ())
         if not self.codec.reads_text:
             asked = without_text(asked)
         vocabulary = self.codec.vocab_size

@@ -19,6 +19,7 @@ NOT_THE_MODELS = {
     "chat",
     "seed",
     "stop",
+    "stop_strings",
     "threshold",
     "entropy_bound",
 }  # options that a request chooses

@@ -74,6 +74,10 @@ def planned(
     """The evaluation that decodes a task or prompts in full, for what is written to `out`."""
     if (task is None) == (prompts is None):
         raise RequestError("give a task or prompts" + ("" if task is None else ", not both"))
+    if Options.of(options).stop_strings:
+        raise RequestError(
+            "stop_strings cut finished texts, and rules are replayed on texts that are not; leave them out"
+        )
     folder = kept_in(out, work)
     described = layouts_of(folder_of(model)) if prompts is not None or "layout" in options else {}
     asked = {**model_defaults(Options(layout=options.get("layout")), described), **options}

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+from foretell.engine.completion import cut_text
 from foretell.engine.engine import load
 from foretell.engine.options import ALIASES, Order
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import ForetellError, RequestError, unknown
-from foretell.lab.likelihood import SAMPLES, first_end, log_likelihood, split_target
+from foretell.lab.likelihood import SAMPLES, log_likelihood, split_target
 from foretell.layout import Layout, Request
 from foretell.recipe import Recipe
 
@@ -68,7 +69,7 @@ class Foretell(LM):  # type: ignore[misc]
         wanted = [Request(self._encoded(text), order.layout, order.recipe, order.seed) for text, order in asked]
         windows = self._decoded(wanted, disable_tqdm)
         texts = [self.engine.text(tokens, one.layout)[0] for tokens, one in zip(windows, wanted, strict=True)]
-        made = [first_end(text, _until(request.args[1])) for text, request in zip(texts, requests, strict=True)]
+        made = [cut_text(text, _until(request.args[1]))[0] for text, request in zip(texts, requests, strict=True)]
         for request, text in zip(requests, made, strict=True):
             self.cache_hook.add_partial("generate_until", request.args, text)
         return made
@@ -144,7 +145,7 @@ class Foretell(LM):  # type: ignore[misc]
 
 def _until(given: Mapping[str, Any]) -> list[str]:
     until = given.get("until") or given.get("stop") or []
-    return [until] if isinstance(until, str) else list(until)
+    return [one for one in ([until] if isinstance(until, str) else until) if one]
 
 
 def _shown(items: Any, silent: bool, total: int | None = None) -> Iterator[Any]:
