@@ -11,8 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import foretell
 from foretell.decode import denoise_step
 from foretell.layout import Layout, Request, lay_out
+from foretell.models.transformer import Transformer
 from foretell.noise import uniform
 from foretell.policies.score.confidence import Confidence
 from foretell.policies.score.entropy import Entropy
@@ -167,3 +169,27 @@ def test_gaps_of_a_half_precision_model_are_not_rounded() -> None:
     assert gap.dtype == torch.float32
     assert (gap >= 0).all()
     assert ((gap * 16) % 1 != 0).any()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("full", "prophet stop.reduce=min", "dream", "random", "margin", "sure", "stable", "sched", "swift", "jot"),
+        *("entropy-bound", "factor", "frechet", "fast-dllm-prophet", "prefix", "delayed", "drift", "streaming"),
+        *("full sample=gumbel(2.0) guidance=1.5", "dual sample=nucleus(2.0,0.9,5) guidance=1.5 ban_eos=true"),
+        *("full score=deferred stop_at_eos=true", "prophet verify=recheck region=whole stop.tau.high=1"),
+    ],
+)
+def test_a_head_needs_no_column_for_the_mask(text: str) -> None:
+    """Without it, a decoding gives what it gives with it, where the mask is never proposed."""
+    vocab, recipe = 23, foretell.parse(f"{text} block_length=4")
+    whole = network(3, vocab=vocab + 1, mask_id=vocab)
+    short = Transformer(replace(whole.config, outputs=vocab)).double()
+    short.load_state_dict(
+        {name: weight[:vocab] if name == "head.weight" else weight for name, weight in whole.state_dict().items()}
+    )
+    requests = [Request(prompt, Layout(10, ((5, 3),), (6, 3)), recipe) for prompt in ((4, 9), (1, 2, 7, 8))]
+    states = [run(model, requests, end_ids=(2,))[0] for model in (whole, short.requires_grad_(False))]
+    assert torch.equal(states[0].window, states[1].window)
+    assert torch.equal(states[0].step, states[1].step)
+    assert (states[1].window < vocab).all()

@@ -149,7 +149,8 @@ class Prediction:
     def _reading(self, part: Part, at_row: Tensor, at: Tensor) -> Reading:
         self._spreads.clear()
         values = part.readout(at_row, at)
-        values[:, self._state.mask_id] = -torch.inf  # a mask is never an answer, and proposing one would loop forever
+        # A mask is never an answer, and proposing one would loop forever. As a slice: a head may have no column for it.
+        values[:, self._state.mask_id : self._state.mask_id + 1] = -torch.inf
         row, position = part.where(at_row, at, len(self._blank))
         self._seen[row, position] = True
         logits = Reductions(values)

@@ -125,3 +125,17 @@ def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Pat
     assert "The boldest certified rule of each family" in both.stdout
     assert "2 families of rules were tried" in both.stdout
     assert read_certificate(out).family in ("entropy", "judge")
+
+
+@pytest.mark.parametrize("command", ["eval", "calibrate"])
+def test_raw_prompts_are_another_evaluation(run: Run, checkpoint: Path, tmp_path: Path, command: str) -> None:
+    words = {"eval": ("--task", "choice", "--recipe", "full steps=2", "--out", tmp_path / "work"), "calibrate": (
+        *("--prompts", tmp_path / "prompts.txt", "--recipe", "full steps=2", "--out", tmp_path / "rule.json"),
+        *("--work", tmp_path / "work", *WISH),
+    )}  # fmt: skip
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS[:4]))
+    run(command, checkpoint, *words[command], "--limit", "2", "--raw")
+    (used,) = read_manifest(tmp_path / "work")["recipes"].values()
+    assert used["options"]["chat"] is False
+    again = run(command, checkpoint, *words[command], "--limit", "2", code=2)
+    assert "options.chat: false there, nothing now" in again.stderr

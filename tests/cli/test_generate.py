@@ -14,7 +14,7 @@ from tests.cli.conftest import WORDS, Run
 
 SHAPE = {
     *("id", "text", "answer", "response_tokens", "steps", "budget", "saved", "given", "forwards"),
-    *("tokens_per_forward", "seconds", "finish", "exit", "measure", "value", "notes"),
+    *("tokens_per_forward", "seconds", "finish", "stop_string", "exit", "measure", "value", "notes"),
 }
 
 
@@ -80,6 +80,30 @@ def test_every_option_reaches_the_decoder(run: Run, checkpoint: Path, option: st
     assert {**plain, "seconds": 0} != {**other, "seconds": 0}
 
 
+def test_raw_prompts(run: Run, checkpoint: Path) -> None:
+    made = {
+        words: rows(run("generate", checkpoint, WORDS, "--json", *words).stdout)[0]["text"]
+        for words in ((), ("--raw",), ("--chat",))
+    }
+    assert made["--raw",] == load(checkpoint).generate(WORDS, chat=False).text != made[()]
+    assert made["--chat",] == made[()]
+
+
+def test_stop_strings(run: Run, checkpoint: Path) -> None:
+    engine = load(checkpoint)
+    whole = engine.generate(WORDS)
+    first, second = whole.text.split()[1:3]  # the first of them is also the end of the word before
+    words = ("generate", checkpoint, WORDS, "--stop-string", second, "--stop-string", first)
+    (row,) = rows(run(*words, "--json").stdout)
+    assert row["text"] == whole.text[: whole.text.index(first)]
+    assert (row["stop_string"], row["finish"]) == (first, "complete")
+    assert row["tokens"] == len(engine.codec.encode(str(row["text"])))
+    text, took = run(*words).stdout.splitlines()
+    assert text == row["text"]
+    assert took.endswith(f" · ran to the end · cut at {first!r}")
+    assert rows(run("generate", checkpoint, WORDS, "--json").stdout)[0]["stop_string"] is None
+
+
 def test_a_found_answer_is_watched_drawn_and_replayed(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     recipe = "prophet stop.tau.high=1 stop.tau.mid=1 region=delimiter('the ANSWER is', end=word)"
     file = tmp_path / "run.npz"
@@ -142,7 +166,8 @@ def test_standard_input(run: Run, checkpoint: Path) -> None:
         ('{"promt": "Tom"}', "line 2: unknown key 'promt'; did you mean 'prompt'?"),
         ('{"prompt": 3}', 'line 2: "prompt" must be a string, got 3'),
         ('{"prompt": "Tom", "messages": []}', 'line 2: has both "prompt" and "messages"'),
-        ('{"messages": [{"role": "user"}]}', 'line 2: a message needs "role" and "content"'),
+        ('{"messages": [{"role": "user"}]}', "line 2: message 0: 'content' is missing"),
+        ('{"messages": [{"role": "user", "content": [{"type": "audio"}]}]}', "line 2: message 0, part 0: unknown type"),
         ('{"messages": "Tom"}', 'line 2: "messages" must be a list'),
         ('{"prompt": "Tom", "id": [1]}', 'line 2: "id" must be a string or a whole number'),
         ("[1, 2]", "line 2: must be a string or an object"),
@@ -206,6 +231,8 @@ def test_one_prompt_that_cannot_be_decoded_is_an_error(run: Run, checkpoint: Pat
         (["--trace", "nowhere/a.npz"], "there is no folder nowhere"),
         (["--trace", "."], "cannot write .: it is a folder"),
         (["--file", "a.jsonl"], "not both"),
+        (["--stop-string", ""], "stop_strings must be a text that is not empty, or a list of such texts, got ['']"),
+        (["--stop", "###"], "are stop_strings (--stop-string)"),
     ],
 )
 def test_mistakes_are_one_line(run: Run, checkpoint: Path, words: list[str], says: str) -> None:

@@ -135,7 +135,7 @@ def test_documented_ids_where_the_vocabulary_is_the_documented_one(tmp_path: Pat
     codec = Codec.load(folder)
     assert (codec.mask_id, codec.end_ids) == (151666, (151643, 151645))
     assert codec.chat("hi")[:1] == [151644]
-    assert not Codec.load(configured(folder, "Dream")).has_chat, "the template's tokens are not in this vocabulary"
+    assert not Codec.load(configured(folder, "Dream")).template, "the template's tokens are not in this vocabulary"
 
 
 def test_the_documented_llada_chat(llada: Path) -> None:
@@ -207,12 +207,44 @@ def test_templates_that_refuse_or_break(llada: Path) -> None:
         ([{"role": "user", "contents": "a"}], "'contents'; did you mean 'content'"),
         ([{"role": "user"}], "'content' is missing"),
         ([{"role": 3, "content": "a"}], "'role' is 3"),
-        ([{"role": "user", "content": ["a"]}], "'content' is .* must be a string"),
+        ([{"role": "user", "content": 3}], "message 0: 'content' is 3; it must be a string or a list of text parts"),
+        ([{"role": "user", "content": []}], r"'content' is \[\]; it must be a string or a list of text parts"),
+        ([{"role": "user", "content": ["a"]}], "message 0, part 0 is 'a'; it must be an object with type and text"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "message 0, part 0: 'text' is None"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "x"}]}],
+            "message 0, part 1: unknown type 'image_url' .there is: text.",
+        ),
+        ([{"role": "user", "content": "a", "name": 3}], "'name' is 3; it must be a string"),
     ],
 )
 def test_bad_messages(llada: Path, messages: Any, part: str) -> None:
     with pytest.raises(RequestError, match=part):
         Codec.load(llada).chat(messages)
+
+
+def test_text_parts_a_developer_and_names(llada: Path) -> None:
+    """Parts are lines; a developer is the system unless the template knows better; a name is the template's to use."""
+    codec = Codec.load(llada)
+    parts = [{"type": "text", "text": "two"}, {"type": "text", "text": "three"}]
+    for told in ({"content": parts}, {"content": tuple(parts), "name": "Ann"}):
+        assert codec.chat([{"role": "user", **told}]) == codec.chat("two\nthree")
+    said = {"content": "Be brief."}
+    assert codec.chat([{"role": "developer", **said}]) == codec.chat([{"role": "system", **said}])
+    template = "{% for m in messages %}{{ m.role }} {{ m.name }} {{ 'x' if m.role == 'developer' }};{% endfor %}"
+    own = Codec.load(amended(llada, chat_template=template))
+    assert own.decode(own.chat([{"role": "developer", "name": "Ann", **said}])) == "developer Ann x;"
+
+
+def test_text_is_templated_by_the_folders_own_template_only(llada: Path) -> None:
+    raw, text = Codec.load(llada), "How many?"
+    assert raw.prompt(text) == raw.prompt(text, chat=False) == raw.encode(text, special=True)
+    assert raw.prompt(text, chat=True) == raw.prompt([{"role": "user", "content": text}]) == raw.chat(text)
+    own = Codec.load(amended(llada, chat_template="<{{ messages[0].content }}>"))
+    assert own.prompt(text) == own.prompt(text, chat=True) == own.encode(f"<{text}>")
+    assert own.prompt(text, chat=False) == own.encode(text, special=True)
+    with pytest.raises(RequestError, match=r"chat=False \(--raw\) leaves out"):
+        own.prompt([{"role": "user", "content": text}], chat=False)
 
 
 def word_level(folder: Path) -> Codec:
@@ -231,7 +263,7 @@ def test_words_that_the_vocabulary_lacks(tmp_path: Path) -> None:
     assert codec.words() == ["two", "and", "three"]
     with pytest.raises(VocabularyError, match=r"no 'five', 'or', 'six'; .*foretell vocab"):
         codec.encode("two and five or six")
-    assert not codec.has_chat
+    assert codec.template is None
     with pytest.raises(RequestError, match="no chat template"):
         codec.chat("two")
     with pytest.raises(RequestError, match="must be a string"):
@@ -252,10 +284,22 @@ def test_pieces_are_printable_and_one_a_token(llada: Path) -> None:
 
 
 def test_folders_without_a_tokenizer(tmp_path: Path, llada: Path) -> None:
-    with pytest.raises(ModelError, match=r"tokenizer\.json: missing"):
-        Codec.load(configured(tmp_path / "a", "llada"))
+    """They read token ids; a tokenizer that is incomplete or of another kind is still an error."""
+    codec = Codec.load(configured(tmp_path / "a", "llada", mask_token_id=5, eos_token_id=[7]))
+    assert (codec.mask_id, codec.end_ids, codec.leading, codec.vocab_size) == (5, (7,), (), 600)
+    assert (codec.decode([1, 2]), codec.pieces([1, 2])) == ("", ["<1>", "<2>"])
+    assert codec.spelling().text([1, 2]).string == "<1><2>"
+    for read in (codec.encode, codec.chat, codec.prompt, lambda _: codec.words()):
+        with pytest.raises(RequestError, match="a: has no tokenizer, so it cannot read text; give token ids"):
+            read("two")
+    published = Codec.load(configured(tmp_path / "b", "Dream", vocab_size=152064))
+    assert (published.mask_id, published.end_ids) == (151666, (151643, 151645))
+    (tmp_path / "b" / "vocab.json").write_text("{}")
     with pytest.raises(ModelError, match=r"vocab\.json with merges\.txt"):
-        Codec.load(configured(tmp_path / "b", "Dream"))
+        Codec.load(tmp_path / "b")
+    (tmp_path / "a" / "tokenizer.model").write_text("")
+    with pytest.raises(ModelError, match=r"tokenizer\.json: missing"):
+        Codec.load(tmp_path / "a")
     (llada / "tokenizer_config.json").write_text("{")
     with pytest.raises(ModelError, match=r"tokenizer_config\.json: not valid JSON"):
         Codec.load(llada)
@@ -265,7 +309,7 @@ def test_folders_without_a_tokenizer(tmp_path: Path, llada: Path) -> None:
 
 
 def test_a_family_by_name(llada: Path, dream: Path) -> None:
-    assert Codec.load(configured(dream, "something new", mask_token_id=5), family="Dream").has_chat
+    assert Codec.load(configured(dream, "something new", mask_token_id=5), family="Dream").template
     with pytest.raises(RequestError, match="unknown family 'drem'; did you mean 'dream'"):
         Codec.load(llada, family="drem")
 

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import foretell
 from foretell.decode import decode
-from foretell.engine.completion import in_full
-from foretell.engine.options import ALIASES, NO_REGION
+from foretell.engine.completion import cut_text, in_full
+from foretell.engine.hints import HINTS
+from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, Options
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, VocabularyError
 from foretell.layout import Layout, Request, lay_out
+from foretell.models.llada import save_llada
 from foretell.models.toy import Toy
+from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.policies.transfer.quota import Quota
 from foretell.protocols import Beliefs, Denoiser, Inputs, Readout, Verdict
 from foretell.state import DecodeState, KVStore
@@ -71,7 +76,14 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (PROMPT, {"recipe": f"full stop={LOST}"}, RecipeError, "cannot read the judge nowhere.json: No such file"),
     (PROMPT, {"stop": f"any(prophet, {LOST})"}, RecipeError, "cannot read the judge nowhere.json: No such file"),
     (PROMPT, {"recipe": "full region=pattern"}, RecipeError, "region needs pattern's regex: pattern(regex=...)"),
-    (3, SMALL, RequestError, "a string or a list of messages, got int"),
+    (3, SMALL, RequestError, "a string, a list of messages or a list of token ids, got int"),
+    ([5], {**SMALL, "chat": True}, RequestError, "chat=True puts text into the chat template; token ids are taken as"),
+    (
+        [{"role": "user", "content": "Tom"}],
+        {**SMALL, "chat": False},
+        RequestError,
+        "chat messages need the chat template",
+    ),
     ([{"role": "usr", "content": "Tom"}], SMALL, RequestError, "did you mean 'user'"),
 ]
 
@@ -279,6 +291,13 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
             LayoutError,
             "position 12 is pinned, and the suffix",
         ),
+        ({"chat": "yes"}, RequestError, "chat must be True, False or None, got 'yes'"),
+        ({"stop_strings": ""}, RequestError, "stop_strings must be a text that is not empty, or .*, got ''"),
+        ({"stop_strings": ["a", ""]}, RequestError, r"got \['a', ''\]"),
+        ({"stop_strings": 3}, RequestError, "such texts, got 3"),
+        ({"stop_strings": "a", "until": "b"}, RequestError, "another name of 'stop_strings'"),
+        ({"stop": "###"}, RecipeError, r"are stop_strings \(--stop-string\)"),
+        ({"stop": ["\n"]}, RequestError, r"stop must be a rule.*are stop_strings \(--stop-string\)"),
         ({"batch_size": 0}, RequestError, "batch_size must be at least 1"),
         ({"threshold": 0.9, "dynamic_threshold": 0.9}, RequestError, "another name of 'threshold'"),
         ({"threshold": 0.9, "eb_threshold": 0.1}, RequestError, "are two rules for which masks are filled at once"),
@@ -291,6 +310,199 @@ def test_bad_options_are_named(
 ) -> None:
     with pytest.raises(error, match=message):
         engine.generate(PROMPT, **options)
+
+
+def test_raw_prompts(engine: foretell.Engine) -> None:
+    """The same raw prompt however it is asked for, and another than the templated one."""
+    raw = tuple(engine.codec.encode(PROMPT, special=True))
+    assert engine.request(PROMPT, engine.order(chat=False, **SMALL)).prompt == raw
+    assert engine.request(PROMPT, engine.order(**SMALL)).prompt == tuple(engine.codec.chat(PROMPT)) != raw
+    made = engine.generate(PROMPT, chat=False, **SMALL)
+    *_, last = engine.stream(PROMPT, chat=False, **SMALL)
+    ((_, one),) = engine.complete([PROMPT], chat=False, **SMALL)
+    assert last.completion is not None
+    assert made.tokens == last.completion.tokens == one.tokens != engine.generate(PROMPT, **SMALL).tokens
+    assert made.prompt_tokens == len(raw)
+
+
+def test_a_checkpoint_without_a_template_of_its_own_is_raw(literate: Path) -> None:
+    engine = foretell.load(literate)
+    prompts = {chat: engine.request(PROMPT, engine.order(chat=chat)).prompt for chat in (None, False, True)}
+    assert prompts[None] == prompts[False] == tuple(engine.codec.encode(PROMPT))
+    assert prompts[True] == engine.request([{"role": "user", "content": PROMPT}], engine.order()).prompt
+    assert engine.codec.decode(prompts[True], skip_special=False).startswith("<|startoftext|><|start_header_id|>user")
+
+
+def test_token_ids_are_a_prompt(engine: foretell.Engine) -> None:
+    """As a list, a tuple or an array, alone or among others; nothing is put around them."""
+    ids = engine.codec.chat(PROMPT)
+    made = engine.generate(PROMPT, **SMALL)
+    alone: list[Any] = [
+        ids,
+        tuple(ids),
+        torch.tensor(ids),
+        np.array(ids, dtype=np.int32),
+        [np.int64(one) for one in ids],
+    ]
+    for prompt in alone:
+        assert engine.generate(prompt, **SMALL).tokens == made.tokens
+    *_, last = engine.stream(torch.tensor(ids), **SMALL)
+    assert last.tokens == made.tokens
+    assert [one.tokens for one in engine.generate([*alone, PROMPT], **SMALL)] == [made.tokens] * 6
+    assert engine.generate([5], **SMALL).prompt_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (
+            [5, 126],
+            "token 126 at 1 of the prompt is not one of the vocabulary's, which are whole numbers from 0 to 125",
+        ),
+        ([5, -1], "token -1 at 1"),
+        ([5, 6.0], "token 6.0 at 1"),
+        ([5, True], "token True at 1"),
+        ([5, "Tom"], "token 'Tom' at 1"),
+        (torch.tensor([1.5]), "token 1.5 at 0"),
+        (torch.tensor([True]), "token True at 0"),
+        (np.array([5, 126]), "token 126 at 1"),
+        (torch.tensor([[5, 6]]), r"must have one dimension and at least one id, got the shape \(1, 2\)"),
+        (np.array([], dtype=int), r"got the shape \(0,\)"),
+        ([5, 3], "the prompt holds the mask token"),
+        (b"Tom", "a string, a list of messages or a list of token ids, got bytes"),
+        ({"input_ids": [5]}, "a list of token ids, got dict"),
+        ([[]], r"a list of token ids, got \[\]"),
+        ([[[5]]], r"a list of token ids, got \[\[5\]\]"),
+        ([True], "a list of token ids, got bool"),
+    ],
+)
+def test_bad_token_ids_are_named(engine: foretell.Engine, prompt: Any, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        engine.generate(prompt, **SMALL)
+
+
+def test_a_folder_without_a_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
+    """It decodes token ids; whatever needs text is refused before anything is decoded."""
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(checkpoint / name)
+    engine, whole = foretell.load(tmp_path), foretell.load(checkpoint)
+    asked: dict[str, Any] = {"recipe": "prophet stop.tau.high=2", "answer_length": 3, "trace": True, **SMALL}
+    ids = whole.codec.chat(PROMPT)
+    made, read = engine.generate(ids, **asked), whole.generate(ids, **asked)
+    assert (made.tokens, made.steps, made.exit) == (read.tokens, read.steps, read.exit)
+    assert (made.text, made.answer, made.response_tokens) == ("", None, read.response_tokens)
+    assert made.notes == (NO_TEXT,)
+    *_, last = engine.stream(ids, **asked)
+    assert last.completion is not None
+    assert (last.tokens, last.text, last.completion.notes) == (made.tokens, "", made.notes)
+    talk = [{"role": "user", "content": PROMPT}]
+    wrong: list[tuple[Any, dict[str, Any]]] = [
+        (PROMPT, {}),
+        (talk, {}),
+        (ids, {"suffix": "is"}),
+        (ids, {"pins": {0: "is"}}),
+    ]
+    for prompt, options in wrong:
+        with pytest.raises(RequestError, match="has no tokenizer, so it cannot read text; give token ids"):
+            engine.generate(prompt, **SMALL, **options)
+    with pytest.raises(
+        RequestError, match=r"stop_strings=\('a',\) cut the text, and the model's folder has no tokenizer"
+    ):
+        engine.generate(ids, stop_strings="a", **SMALL)
+    with pytest.raises(RequestError, match=r"region=boxed looks for the answer in the text, and .* no tokenizer"):
+        engine.generate(ids, recipe="prophet region=boxed", **SMALL)
+
+
+def test_the_text_is_cut_at_the_first_stop_string(engine: foretell.Engine) -> None:
+    """Alone, in a batch and in every frame; the tokens and the decoding stay what they were."""
+    asked: dict[str, Any] = {
+        "recipe": "prophet stop.tau.high=2",
+        "suffix": "The answer is",
+        "answer_length": 2,
+        **SMALL,
+    }
+    whole = engine.generate(PROMPT, **asked)
+    assert whole.answer is not None
+    place = 3 + len(engine.codec.decode(whole.tokens[:2]))
+    string = whole.text[place : place + 3]  # a part of the third word
+    place = whole.text.index(string)
+    cut = engine.generate(PROMPT, stop_strings=("nowhere", string, "answer"), **asked)
+    assert (cut.text, cut.stop_string) == (whole.text[:place], string)
+    assert (cut.tokens, cut.steps, cut.finish, cut.answer) == (whole.tokens, whole.steps, whole.finish, whole.answer)
+    assert len(engine.codec.decode(cut.tokens[: cut.response_tokens - 1])) < place
+    assert engine.codec.decode(cut.tokens[: cut.response_tokens]).startswith(cut.text.rstrip())
+    for name in ("stop_string", "stop_sequences", "until"):
+        assert engine.generate([PROMPT], **{name: string}, **asked)[0].text == cut.text
+    frames = list(engine.stream(PROMPT, stop_strings=string, **asked))
+    assert not any(string in frame.text for frame in frames)
+    assert [frame.tokens for frame in frames] == [frame.tokens for frame in engine.stream(PROMPT, **asked)]
+    assert frames[-1].completion is not None
+    assert (frames[-1].text, frames[-1].completion.text) == (cut.text, cut.text)
+    none = engine.generate(PROMPT, stop_strings=["nowhere"], **asked)
+    assert replace(none, seconds=0.0) == replace(whole, seconds=0.0)
+
+
+def test_an_answer_ends_at_a_stop_string_too(engine: foretell.Engine) -> None:
+    asked: dict[str, Any] = {"answer_start": 4, "answer_length": 8, **SMALL}
+    whole = engine.generate(PROMPT, **asked).answer
+    assert whole is not None
+    string = whole.split()[2]
+    assert engine.generate(PROMPT, stop_strings=string, **asked).answer == whole[: whole.index(string)]
+
+
+@pytest.mark.parametrize(
+    ("text", "strings", "expected"),
+    [
+        ("one. two\n\nthree", ("\n\n", "."), ("one", ".")),
+        ("one", (".",), ("one", None)),
+        ("one", (), ("one", None)),
+        ("one", ("on", "o"), ("", "on")),
+    ],
+)
+def test_texts_are_cut(text: str, strings: tuple[str, ...], expected: tuple[str, str | None]) -> None:
+    assert cut_text(text, strings) == expected
+
+
+def test_characters_of_several_tokens_are_counted_whole(literate: Path) -> None:
+    codec = foretell.load(literate).codec
+    ids = codec.encode("é🙂é. Ω")
+    engine = foretell.load(literate)
+    pins: dict[int, int | str] = dict(enumerate(ids))
+    made = engine.generate([5], pins=pins, max_new_tokens=len(ids) + 1, stop_strings=".")
+    assert (made.text, made.response_tokens) == ("é🙂é", len(codec.encode("é🙂é")))
+
+
+def test_keywords_of_other_decoders_are_answered_with_a_recipe(engine: foretell.Engine) -> None:
+    """Every recipe that a hint names can be read, and has the given value in it."""
+    for name in HINTS:
+        with pytest.raises(RequestError) as refused:
+            engine.order(**{name: 0.625})
+        said = str(refused.value)
+        assert said.startswith(f"unknown argument {name!r}; write instead: ")
+        for text in re.findall('recipe="(.*?)"', said):
+            recipe = foretell.parse(text)
+            assert ("0.625" in said) == ("0.625" in str(recipe))
+    with pytest.raises(RequestError, match=r"write instead: recipe=\"factor transfer.factor=1.5\"$"):
+        engine.generate(PROMPT, factor=1.5)
+    with pytest.raises(RequestError, match=r"write instead: pins=\{3: 7\}, a mapping from"):
+        engine.generate(PROMPT, constraints={3: 7})
+    assert not HINTS.keys() & {*ALIASES, *(field.name for field in fields(Options))}
+
+
+def test_a_mask_after_the_vocabulary(checkpoint: Path, tmp_path: Path) -> None:
+    """The mask is the number of outputs, and neither the head nor the tokenizer has it."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).symlink_to(checkpoint / name)
+    torch.manual_seed(0)
+    shape = TransformerConfig(127, 126, dim=32, layers=2, heads=2, kv_heads=2, hidden=48, outputs=126)
+    save_llada(Transformer(shape), tmp_path, eos_token_id=2)
+    engine = foretell.load(tmp_path)
+    assert (engine.model.mask_id, engine.codec.mask_id, engine.codec.vocab_size) == (126, 126, 127)
+    for recipe in ("full", "fast-dllm-prophet guidance=1.0", "dual sample=gumbel(1.0) score=margin"):
+        done = engine.generate(PROMPT, recipe=recipe, answer_length=2, **SMALL)
+        assert max(done.tokens) < 126
+    with pytest.raises(RequestError, match="the prompt holds the mask token"):
+        engine.generate([126], **SMALL)
 
 
 def test_masks_in_a_prompt_are_refused(engine: foretell.Engine) -> None:
@@ -357,7 +569,7 @@ def test_a_budget_that_forces_tokens_is_noted(engine: foretell.Engine) -> None:
 
 
 def test_a_prompt_is_text_or_messages(engine: foretell.Engine) -> None:
-    with pytest.raises(RequestError, match="a string or a list of messages, got int"):
+    with pytest.raises(RequestError, match="a string, a list of messages or a list of token ids, got int"):
         engine.generate(3)  # type: ignore[call-overload]
 
 
@@ -433,7 +645,7 @@ def test_streamers(engine: foretell.Engine) -> None:
     assert listener.calls[0][1] == engine.codec.chat(PROMPT)
     assert listener.calls[-2][1] == list(out.tokens)
     with pytest.raises(RequestError, match="one prompt at a time"):
-        engine.generate([PROMPT, PROMPT], streamer=listener, **SMALL)  # type: ignore[list-item]
+        engine.generate([PROMPT, PROMPT], streamer=listener, **SMALL)  # type: ignore[arg-type]
 
 
 def test_transformers_streamer(engine: foretell.Engine, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,6 +104,12 @@ def test_a_token_takes_its_target_from_the_step_that_reveals_it_or_from_the_last
     assert 0 < sum(counts) < 48
 
 
+def test_a_teacher_needs_no_output_for_the_mask() -> None:
+    batch = hidden_batch(rows=2, window=10, hidden=8)
+    found = beliefs(Counting(mask_id=VOCABULARY), batch, batch.inputs.canvas, torch.ones_like(batch.row).bool())
+    assert torch.allclose(found, (torch.arange(VOCABULARY) * 8 / 50.0).log_softmax(0).expand(16, -1))
+
+
 def test_masks_are_revealed_as_the_linear_schedule_says() -> None:
     teacher, batch = Counting(), hidden_batch(rows=500, window=10, hidden=8)
     targets(teacher, batch, 0.2, torch.Generator().manual_seed(0))

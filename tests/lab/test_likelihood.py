@@ -8,7 +8,7 @@ from math import comb
 import pytest
 
 from foretell.errors import RequestError
-from foretell.lab.likelihood import first_end, log_likelihood, split_target
+from foretell.lab.likelihood import log_likelihood, split_target
 from tests.helpers import logits_of, network
 
 PROMPT, TARGET = (3, 9, 4), (7, 2, 11)
@@ -48,7 +48,5 @@ def test_one_token_is_exact_with_one_sample() -> None:
         log_likelihood(model, PROMPT, ())
 
 
-def test_texts_are_split_and_cut() -> None:
+def test_texts_are_split() -> None:
     assert split_target("What is it? ", "B") == ("What is it?", " B")
-    assert first_end("one. two\n\nthree", ("\n\n", ".", "")) == "one"
-    assert first_end("one", (".",)) == "one"

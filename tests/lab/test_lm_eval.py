@@ -86,6 +86,10 @@ def test_generation_and_likelihood_offline(checkpoint: Path, tasks: Path, tmp_pa
         assert all(float(response[0][0]) < 0 for response in json.loads(line)["resps"])
 
 
-def test_a_wrong_argument_is_an_error(checkpoint: Path, tasks: Path, tmp_path: Path) -> None:
-    asked = ("--include_path", tasks, "--tasks", "counted", "--model_args", f"pretrained={checkpoint},recipe=prohpet")
-    assert "did you mean 'prophet'?" in harness(tmp_path, *asked, code=1)
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [("recipe=prohpet", "did you mean 'prophet'?"), ("chat=False", "chat is for the harness to say")],
+)
+def test_a_wrong_argument_is_an_error(checkpoint: Path, tasks: Path, tmp_path: Path, argument: str, says: str) -> None:
+    asked = ("--include_path", tasks, "--tasks", "counted", "--model_args", f"pretrained={checkpoint},{argument}")
+    assert says in harness(tmp_path, *asked, code=1)

@@ -46,6 +46,12 @@ def test_a_list_takes_what_a_file_takes(checkpoint: Path, tmp_path: Path) -> Non
     assert examples[5].prompt == "Tom has\u2028 3\u0085 balls.\n"
 
 
+def test_stop_strings_have_no_part_in_a_replay(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="stop_strings cut finished texts"):
+        planned(str(checkpoint), None, ASKED, "full", None, tmp_path, {**LAYOUT, "until": ["."]})
+    assert not list(tmp_path.iterdir())
+
+
 def test_success_with_answers_in_python(checkpoint: Path, tmp_path: Path) -> None:
     right = [one.answer for one in foretell.load(checkpoint).generate(ASKED, **LAYOUT)]
     given: Any = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(ASKED, right, strict=True)]
@@ -72,7 +78,7 @@ def test_success_with_answers_in_python(checkpoint: Path, tmp_path: Path) -> Non
         ([{"prompt": "a", "messages": []}], 'line 1: has both "prompt" and "messages"'),
         ([{"prompt": "a", "answer": [4]}], 'line 1: "answer" must be a text or a number, got [4]'),
         ([{"prompt": "a", "id": 1.5}], '"id" must be a string or a whole number, got 1.5'),
-        (["a", [{"role": "user"}]], 'line 2: a message needs "role" and "content", got {"role": "user"}'),
+        (["a", [{"role": "user"}]], "line 2: message 0: 'content' is missing; it must be"),
         (["a", []], 'line 2: "messages" must be a list of messages'),
         (["a", 4], "line 2: must be a string or an object, got 4"),
         (["a", None], "line 2: must be a string or an object, got null"),

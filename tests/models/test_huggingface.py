@@ -163,12 +163,14 @@ def test_dtypes(tmp_path: Path) -> None:
 
 def test_the_mask_and_the_ends_come_from_the_tokenizer(tmp_path: Path) -> None:
     folder = write(tmp_path, KINDS["bert"](), mask_id=None)
-    with pytest.raises(ModelError, match=r"tokenizer\.json: missing"):
+    with pytest.raises(ModelError, match=r"neither config\.json's 'mask_token_id' nor a tokenizer names a mask"):
         load_model(folder)
     write_tokenizer(folder)
     assert load_model(folder).mask_id == 4
     codec = Codec.load(folder)
-    assert (codec.mask_id, codec.end_ids, codec.has_chat) == (4, (3,), False)
+    assert (codec.mask_id, codec.end_ids, codec.template) == (4, (3,), None)
+    albert = Codec.load(write(tmp_path / "albert", KINDS["albert"]()))
+    assert albert.vocab_size == codec.vocab_size == 50, "not the embedding_size, which is the width of its rows"
     assert codec.encode("a cat sat", special=True) == [2, 5, 6, 7]
     assert codec.encode("a cat sat") == [5, 6, 7]
 

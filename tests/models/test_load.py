@@ -132,6 +132,25 @@ def test_a_wrong_shape(tmp_path: Path) -> None:
     refused(reworked(write_llada(tmp_path), **changed), "model.safetensors", BLOCK, "(32, 31)", "(32, 32)")
 
 
+def test_a_head_may_end_before_the_mask(tmp_path: Path) -> None:
+    """With the mask right after the vocabulary or inside a larger embedding; a head of any other size is refused."""
+    wide = {"embedding_size": 51, "mask_token_id": 50}
+    head = "model.transformer.ff_out.weight"
+    folder = reworked(write_llada(tmp_path / "l", **wide), **{head: llada_tensors(LLADA)[head]})
+    dream = dream_tensors(DREAM | {"vocab_size": 51}) | {"lm_head.weight": dream_tensors(DREAM)["lm_head.weight"]}
+    for model in (load_model(folder), load_model(write(tmp_path / "d", DREAM | {"mask_token_id": 50}, dream))):
+        assert model.mask_id == 50
+        assert all_logits(model, a_pass(a_canvas(vocab=51))).shape[-1] == 50
+    loaded = load_model(folder)
+    assert isinstance(loaded, Transformer)
+    save_llada(loaded, tmp_path / "again", max_sequence_length=64)
+    again = load_model(tmp_path / "again")
+    assert isinstance(again, Transformer)
+    assert again.config == loaded.config
+    refused(reworked(folder, **{head: torch.zeros(49, 32)}), head, "(49, 32)", "(51, 32)")
+    refused(write(tmp_path / "n", DREAM | {"mask_token_id": 50}, dream_tensors(DREAM)), "'mask_token_id' is 50", "49")
+
+
 def test_a_quantised_tensor(tmp_path: Path) -> None:
     changed = {BLOCK: torch.zeros(32, 32, dtype=torch.int8)}
     refused(reworked(write_llada(tmp_path), **changed), "model.safetensors", BLOCK, "int8", "bfloat16")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from foretell.cli.generate import CHAT
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def window(
     suffix: Annotated[str | None, Option(help="Text pinned before the answer.")] = None,
     answer_length: Annotated[int | None, Option(help="Tokens of the answer.")] = None,
     answer_start: Annotated[int | None, Option(help="Offset of the answer; default: at the end.")] = None,
+    chat: Annotated[bool | None, Option("--chat/--raw", help=CHAT)] = None,
 ) -> dict[str, Any]:
     """What every command takes that decodes your own prompts."""
     return {"options": {name: value for name, value in locals().items() if value is not None}}
@@ -78,7 +80,9 @@ def sharing(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., N
         def whole(**given: Any) -> None:
             asked: dict[str, Any] = {}
             for one, names in zip(shared, theirs, strict=True):
-                asked |= one(**{name: given.pop(name) for name in names})
+                more = one(**{name: given.pop(name) for name in names})
+                options = {**asked.get("options", {}), **more.get("options", {})}
+                asked |= {**more, "options": options}
             command(asked, **given)
 
         listed = [*(one for names in theirs for one in names.values()), *own]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretell.engine.engine import Engine
     from foretell.engine.prompts import Asked
 
+CHAT = "Put text into the chat template, or take it as it is; default: by the model's own template if it has one."
 DECODING, OUTPUT, MACHINE = "Decoding", "Output", "Machine"
 
 
@@ -46,6 +47,8 @@ def generate(
     cfg_scale: Annotated[float | None, _decoding("Scale of classifier-free guidance.")] = None,
     stop_at_eos: Annotated[bool | None, _decoding("Compute nothing behind the text's end.")] = None,
     stop: Annotated[str | None, _decoding("Another stopping rule, or a certified one's .json.")] = None,
+    stop_string: Annotated[list[str] | None, _decoding("Cut the text before this; several times for several.")] = None,
+    chat: Annotated[bool | None, _decoding(CHAT, "--chat/--raw")] = None,
     seed: Annotated[int, _decoding("Of everything random.")] = 0,
     batch_size: Annotated[int, Option(help="Prompts decoded together.", rich_help_panel=MACHINE)] = 8,
     device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=MACHINE)] = "cpu",
@@ -65,6 +68,8 @@ def generate(
     """
     given = dict(locals())
     options = {name: given[name] for name in _OPTIONS if given[name] is not None}
+    if stop_string:
+        options["stop_strings"] = stop_string
     options["recipe"] = " ".join([recipe, *(set_ or [])])
     wish = Wish(options, batch_size, as_json=json, trace=trace, out=out, watch=watch, delay=delay)
     machine = {name: given[name] for name in ("device", "dtype", "threads", "quantize")} | {"compile": compile_}
@@ -73,7 +78,7 @@ def generate(
 
 _OPTIONS = (
     *("layout", "max_new_tokens", "steps", "block_length", "remasking", "suffix", "answer_length", "answer_start"),
-    *("temperature", "top_p", "top_k", "cfg_scale", "stop_at_eos", "stop", "seed"),
+    *("temperature", "top_p", "top_k", "cfg_scale", "stop_at_eos", "stop", "chat", "seed"),
 )
 
 

@@ -25,6 +25,7 @@ FINISHES = {"settled": "settled early", "eos": "reached its end", "complete": "r
 
 def summary(done: Completion) -> str:
     """What a completion took, on one line."""
+    cut = () if done.stop_string is None else (f"cut at {done.stop_string!r}",)
     return " · ".join(
         (
             f"{done.steps} of {done.budget} steps{_unused(done)}",
@@ -32,6 +33,7 @@ def summary(done: Completion) -> str:
             f"{done.tokens_per_forward:.2f} tokens per forward",
             f"{done.seconds:.2f} s",
             FINISHES[done.finish],
+            *cut,
         )
     )
 
@@ -80,6 +82,7 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
         "exit": done.exit,
         "measure": done.measure,
         "value": None if done.value is None else round(done.value, 4),
+        "stop_string": done.stop_string,
         "notes": list(done.notes),
     }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 from foretell.engine.files import replacing
-from foretell.errors import ForetellError, RequestError, one_of, unknown, whole, within
+from foretell.errors import ForetellError, RecipeError, RequestError, one_of, unknown, whole, within
 from foretell.layout import Layout
 from foretell.models.tokenizer import read_json
 from foretell.policies.stop.combined import changed, read_files
@@ -27,6 +27,7 @@ from foretell.recipe import Recipe
 from foretell.spec import read, spell
 
 FORMAT = 1
+NOT_A_RULE = "; texts before which the finished text is cut are stop_strings (--stop-string)"
 LOSSES = ("consistency", "success")  # another answer than full decoding's · wrong where full decoding is right
 MODEL_FILES = (
     *("config.json", "*.safetensors", "*.safetensors.index.json"),
@@ -163,10 +164,14 @@ def stop_of(given: object) -> Stop | Certificate:
     if isinstance(given, PathLike) or (isinstance(given, str) and given.endswith(".json")):
         return read_certificate(given)
     if isinstance(given, str):
-        rule: Stop = read(Stop, given, "stop")
+        try:
+            rule: Stop = read(Stop, given, "stop")
+        except RecipeError as error:
+            raise RecipeError(f"{error}{NOT_A_RULE}") from error
         return rule
     if not callable(given) or not hasattr(given, "reads"):
-        raise RequestError(f"stop must be a rule, its text, or the file of a certified one, got {given!r:.80}")
+        kinds = "a rule, its text, or the file of a certified one"
+        raise RequestError(f"stop must be {kinds}, got {given!r:.80}{NOT_A_RULE}")
     return cast("Stop", given)
 
 

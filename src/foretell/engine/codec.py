@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -11,12 +11,20 @@ from itertools import islice
 from pathlib import Path
 
 from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from foretell.errors import RequestError, VocabularyError, unknown
 from foretell.models.chat import ChatTemplate, Message
 from foretell.models.family import Family, Settings
 from foretell.models.load import FAMILIES, family_of
-from foretell.models.tokenizer import documented_tokens, mask_of, named_tokens, read_tokenizer, separator_of
+from foretell.models.tokenizer import (
+    documented_tokens,
+    has_tokenizer,
+    mask_of,
+    named_tokens,
+    read_tokenizer,
+    separator_of,
+)
 from foretell.words import Words, is_part, printable
 
 NAMED = 5  # unknown words that a message names
@@ -29,11 +37,13 @@ class Codec:
     """What a checkpoint folder says about text. Independent of the weights: nothing here needs the model."""
 
     folder: Path
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer  # an empty one where the folder has none: prompts are then token ids
+    vocab_size: int  # token ids that the model reads
     mask_id: int | None  # None where neither config.json nor the tokenizer names a mask
     end_ids: tuple[int, ...]  # tokens that end a text; the first one fills what is behind it
     leading: tuple[int, ...] = ()  # special tokens that every text begins with, such as BERT's [CLS]
-    template: ChatTemplate | None = None
+    template: ChatTemplate | None = None  # for chat messages: the folder's own, else the one documented for its family
+    chats: bool = False  # whether the template is the folder's own, so that text goes through it too
 
     @classmethod
     def load(cls, folder: Path | str, family: str | None = None) -> Codec:
@@ -44,19 +54,34 @@ class Codec:
             raise RequestError(unknown("family", family, FAMILIES))
         kind = FAMILIES[family.lower()] if family is not None else family_of(settings)
         published = documented_tokens(kind, settings)
-        tokenizer = read_tokenizer(folder, kind, published)
+        tokenizer = read_tokenizer(folder, kind, published) if has_tokenizer(folder) else Tokenizer(BPE())
+        own = ChatTemplate.find(folder)
         return cls(
             folder=folder,
             tokenizer=tokenizer,
+            vocab_size=_vocab_size(settings, kind),
             mask_id=_mask_id(settings, tokenizer, kind, published.values()),
-            end_ids=_end_ids(settings, tokenizer, kind),
+            end_ids=_end_ids(settings, tokenizer, kind, published),
             leading=_leading(tokenizer),
-            template=ChatTemplate.find(folder) or _documented_template(kind, tokenizer),
+            template=own or _documented_template(kind, tokenizer),
+            chats=own is not None,
         )
 
     @property
-    def has_chat(self) -> bool:
-        return self.template is not None
+    def reads_text(self) -> bool:
+        """Whether the folder has a tokenizer."""
+        return self.tokenizer.get_vocab_size() > 0
+
+    def prompt(self, prompt: str | Sequence[Message], chat: bool | None = None) -> list[int]:
+        """Token ids of a prompt. Messages go through the chat template, and text does if `chat` is true.
+
+        By default, text does if the folder has a chat template of its own.
+        """
+        if isinstance(prompt, str) and not (self.chats if chat is None else chat):
+            return self.encode(prompt, special=True)
+        if chat is False:
+            raise RequestError("chat messages need the chat template, which chat=False (--raw) leaves out")
+        return self.chat(prompt)
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Token ids of `text`; with `special`, behind the tokens that every text begins with.
@@ -65,6 +90,7 @@ class Codec:
         """
         if not isinstance(text, str):
             raise RequestError(f"the text is a {type(text).__name__}; it must be a string")
+        self._check_tokenizer()
         try:
             encoding = self.tokenizer.encode(text, add_special_tokens=False)
         except Exception as problem:  # a vocabulary without an unknown token raises plain Exception
@@ -76,6 +102,10 @@ class Codec:
             raise VocabularyError(f"the model's vocabulary has no {_listed(missing, self.words())}{self._advice()}")
         return [*(self.leading if special else ()), *encoding.ids]
 
+    def _check_tokenizer(self) -> None:
+        if not self.reads_text:
+            raise RequestError(f"{self.folder}: has no tokenizer, so it cannot read text; give token ids")
+
     def _advice(self) -> str:
         from foretell.engine.folder import BUNDLED  # noqa: PLC0415  which needs what is here
 
@@ -84,11 +114,13 @@ class Codec:
 
     def chat(self, messages: Sequence[Message] | str) -> list[int]:
         """Token ids of a conversation, up to where the assistant's next words begin; a string is one user message."""
+        self._check_tokenizer()
         if self.template is None:
             raise RequestError(f"{self.folder}: the model has no chat template; give it plain text to go on from")
         return self.encode(self.template.render(messages))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        """The text of `ids`; empty without a tokenizer."""
         if skip_special:
             hidden = {self.mask_id, *self.end_ids}  # not every tokenizer registers these as special
             ids = [token for token in ids if token not in hidden]
@@ -104,6 +136,7 @@ class Codec:
 
     def words(self) -> list[str]:
         """The vocabulary in the order of its ids, without special tokens."""
+        self._check_tokenizer()
         special = {token for token, added in self.tokenizer.get_added_tokens_decoder().items() if added.special}
         return self.pieces(sorted(set(self.tokenizer.get_vocab().values()) - special))
 
@@ -126,9 +159,15 @@ class Codec:
         return spelled if not text or spelled.strip() == text.strip() else text
 
 
+def _vocab_size(settings: Settings, family: Family | None) -> int:
+    """Rows of the embedding. Outside our families, config.json's embedding_size is the width of its rows."""
+    rows = settings.count("vocab_size")
+    return rows if family is None else settings.count("embedding_size", rows)
+
+
 def _mask_id(settings: Settings, tokenizer: Tokenizer, family: Family | None, published: Iterable[int]) -> int | None:
-    rows = settings.count("embedding_size", 1), settings.count("vocab_size"), tokenizer.get_vocab_size()
-    stated = settings.token("mask_token_id", max(rows))
+    known = max(_vocab_size(settings, family), tokenizer.get_vocab_size())
+    stated = settings.token("mask_token_id", known + 1)  # it may come right after the vocabulary
     if stated is not None:
         return stated
     if family is not None:
@@ -137,13 +176,15 @@ def _mask_id(settings: Settings, tokenizer: Tokenizer, family: Family | None, pu
     return mask_of(settings.file.parent, tokenizer)
 
 
-def _end_ids(settings: Settings, tokenizer: Tokenizer, family: Family | None) -> tuple[int, ...]:
+def _end_ids(
+    settings: Settings, tokenizer: Tokenizer, family: Family | None, published: Mapping[str, int]
+) -> tuple[int, ...]:
     """config.json's end tokens, then the tokenizer's, then those of the family's chats."""
     stated = settings.values.get("eos_token_id")
     ids = [*stated] if isinstance(stated, list) else [stated]
     folder = settings.file.parent
     names = [named_tokens(folder).get("eos_token"), *(family.ends if family is not None else ())]
-    ids += [tokenizer.token_to_id(name) for name in names if name]
+    ids += [published.get(name, tokenizer.token_to_id(name)) for name in names if name]
     if family is None:
         ids.append(separator_of(folder, tokenizer))
     return tuple(dict.fromkeys(token for token in ids if isinstance(token, int)))

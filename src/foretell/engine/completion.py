@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import torch
 
@@ -25,7 +27,7 @@ NO_MASK = -1  # a finished window holds none
 class Completion:
     """One decoded text, and what it took."""
 
-    text: str
+    text: str  # empty without a tokenizer
     answer: str | None  # the text of the answer region, where one was laid out or found
     tokens: tuple[int, ...]  # the whole window
     response_tokens: int  # of the text, up to its end
@@ -43,6 +45,7 @@ class Completion:
     trace: Trace | None = None
     notes: tuple[str, ...] = ()
     given: int = 0  # steps of the budget that nothing could take, because positions of the window were pinned
+    stop_string: str | None = None  # the stop string at which the text was cut
 
     @property
     def saved(self) -> int:
@@ -89,21 +92,51 @@ def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, i
     return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
 
 
+def cut_text(text: str, stop_strings: Sequence[str]) -> tuple[str, str | None]:
+    """The text before the first stop string in it, and that string; all of the text and None if it has none."""
+    found = [(text.find(one), one) for one in stop_strings if one in text]
+    if not found:
+        return text, None
+    place, string = min(found, key=itemgetter(0))
+    return text[:place], string
+
+
+def _count_tokens(text: str, tokens: Sequence[int], codec: Codec) -> int:
+    """How many of the first `tokens` hold `text`, with which their own text begins.
+
+    White space is left out of it: decoders put blanks between two tokens depending on what follows.
+    """
+
+    def holds_text(count: int) -> bool:
+        return _without_blanks(codec.decode(tokens[:count])).startswith(_without_blanks(text))
+
+    size = bisect_left(range(len(tokens)), True, key=holds_text)
+    return sum(token not in codec.end_ids for token in tokens[:size])
+
+
+def _without_blanks(text: str) -> str:
+    return "".join(text.split())
+
+
 def _end(tokens: Sequence[int], layout: Layout, codec: Codec) -> int:
     last_pin = max((offset for offset, _ in layout.pins), default=-1)
     ends = (i for i, token in enumerate(tokens) if token in codec.end_ids and i > last_pin)
     return next(ends, len(tokens))
 
 
-def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec, words: Words) -> Completion:
-    """An outcome in words."""
+def completion_of(
+    outcome: Outcome, notes: tuple[str, ...], codec: Codec, words: Words, stop_strings: Sequence[str] = ()
+) -> Completion:
+    """An outcome in words, its text and its answer each cut before the first stop string in it."""
     request, tokens = outcome.request, outcome.tokens
-    text, size = text_of(tokens, request.layout, codec)
+    whole, size = text_of(tokens, request.layout, codec)
+    text, stop_string = cut_text(whole, stop_strings)
+    answer = answer_of(tokens, request, codec, words)
     return Completion(
         text=text,
-        answer=answer_of(tokens, request, codec, words),
+        answer=answer and cut_text(answer, stop_strings)[0],
         tokens=tokens,
-        response_tokens=size,
+        response_tokens=size if stop_string is None else _count_tokens(text, tokens, codec),
         prompt_tokens=len(request.prompt),
         steps=outcome.steps,
         budget=request.budget,
@@ -118,6 +151,7 @@ def completion_of(outcome: Outcome, notes: tuple[str, ...], codec: Codec, words:
         trace=outcome.trace and with_words(outcome.trace, words),
         notes=(*notes, *_budget_notes(outcome)),
         given=request.budget - in_full(request),
+        stop_string=stop_string,
     )
 
 
@@ -154,7 +188,7 @@ def answer_of(tokens: Sequence[int], request: Request, codec: Codec, words: Word
         state.draft = torch.tensor([tokens])
         place = request.recipe.region(state)[0]
         return codec.decode(state.draft[0, place].tolist()).strip() if place.any() else None
-    if request.layout.answer is None:
+    if request.layout.answer is None or not codec.reads_text:
         return None
     start, length = request.layout.answer
     return codec.decode(tokens[start : min(start + length, _end(tokens, request.layout, codec))])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, cast, overload
 
 import torch
 from torch import Tensor
@@ -14,15 +14,15 @@ from torch import Tensor
 from foretell.decode import decode
 from foretell.engine.certificate import Certificate, model_hash
 from foretell.engine.codec import Codec
-from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, frame_of, text_of
+from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, cut_text, frame_of, text_of
 from foretell.engine.folder import BUNDLED, folder_of, layouts_of
-from foretell.engine.options import Options, Order, order
+from foretell.engine.options import Options, Order, order, without_text
 from foretell.engine.outcome import Row, Usage, outcome_of
+from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_ids
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.threads import eased
 from foretell.errors import ForetellError, RequestError, one_of
 from foretell.layout import Layout, Request, lay_out
-from foretell.models.chat import Message
 from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
 from foretell.models.load import load_model
 from foretell.models.transformer import UNBOUNDED, Transformer
@@ -31,7 +31,6 @@ from foretell.protocols import Denoiser
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
 AHEAD = 256  # requests of a list among which prompts of like length are looked for
 SMALL = 50_000_000  # parameters up to which handing work to other threads costs more than the work
-Prompt = str | Sequence[Message]
 
 
 class Streamer(Protocol):
@@ -106,15 +105,16 @@ class Engine:
         streamer: Streamer | None = None,
         **options: Any,
     ) -> Completion | list[Completion]:
-        """Decode a prompt (a string or chat messages) or a list of them; see `Options` for what may be asked.
+        """Decode a prompt (a string, chat messages or token ids) or a list of them; `Options` says what may be asked.
 
+        Token ids are a list of whole numbers, or an array of them with one dimension; no template is put around them.
         A prompt that cannot be decoded is an error, which names its place in the list, before anything is decoded.
         """
         if streamer is not None:
-            if not _single(prompt):
+            if not is_single(prompt):
                 raise RequestError("a streamer takes one prompt at a time")
-            return self._streamed(prompt, streamer, trace, options)  # type: ignore[arg-type]
-        if _single(prompt):
+            return self._streamed(cast("Prompt", prompt), streamer, trace, options)
+        if is_single(prompt):
             one: Any = [prompt]
             ((_, only),) = self.complete(one, trace=trace, batch_size=batch_size, errors="return", **options)
             if isinstance(only, Failure):
@@ -220,7 +220,7 @@ class Engine:
         try:
             for outcome in eased(scheduler.run(), self.threads):
                 index, chosen = asked[outcome.ticket]
-                yield index, completion_of(outcome, chosen.notes, self.codec, self.words)
+                yield index, completion_of(outcome, chosen.notes, self.codec, self.words, chosen.stop_strings)
         finally:
             self.usage += scheduler.usage
 
@@ -234,19 +234,23 @@ class Engine:
             if row.recorder is not None:
                 row.recorder.observe(step, 0)
             frame = frame_of(state, step)
-            frame = replace(frame, text=self.text(frame.tokens, request.layout)[0])
+            text, _ = self.text(frame.tokens, request.layout)
+            frame = replace(frame, text=cut_text(text, asked.stop_strings)[0])
             if frame.settled:
                 row.settle(step, 0)
             if state.finished[0]:
                 outcome = outcome_of(0, row, state, step)
-                frame = replace(frame, completion=completion_of(outcome, asked.notes, self.codec, self.words))
+                done = completion_of(outcome, asked.notes, self.codec, self.words, asked.stop_strings)
+                frame = replace(frame, completion=done)
             yield frame
 
     def order(self, **options: Any) -> Order:
         """What a call with these options would decode with."""
         given = Options.of(options)
-        asked = order(given, self.codec, self.layouts)
-        vocabulary = self.codec.tokenizer.get_vocab_size()
+        asked = replace(order(given, self.codec, self.layouts), chat=given.chat, stop_strings=given.stop_strings or ())
+        if not self.codec.reads_text:
+            asked = without_text(asked)
+        vocabulary = self.codec.vocab_size
         for offset, token in asked.layout.pins:
             if token == self.model.mask_id:
                 raise RequestError(f"the mask token {self.model.mask_id} cannot be pinned")
@@ -259,11 +263,15 @@ class Engine:
 
     def request(self, prompt: Prompt, asked: Order) -> Request:
         """One prompt as the loop wants it."""
-        _single(prompt)
-        if isinstance(prompt, str) and not self.codec.has_chat:
-            ids = self.codec.encode(prompt, special=True)
+        given: Any = prompt
+        if not is_single(given):
+            raise RequestError(f"{KINDS}, got {given!r:.80}")
+        if is_ids(given):
+            if asked.chat:
+                raise RequestError("chat=True puts text into the chat template; token ids are taken as they are")
+            ids = read_ids(given, self.codec.vocab_size)
         else:
-            ids = self.codec.chat(prompt)
+            ids = self.codec.prompt(given, asked.chat)
         if self.model.mask_id in ids:
             raise RequestError("the prompt holds the mask token; only positions of the window can be filled")
         if len(ids) + asked.layout.length > self.context:
@@ -318,13 +326,6 @@ def load(
     if quantize is not None:
         engine.dtype = f"{engine.dtype}+{quantize}"  # what a certificate holds for
     return engine
-
-
-def _single(prompt: Prompt | Sequence[Prompt]) -> bool:
-    """Whether this is one prompt: a string, or a conversation (a list of messages)."""
-    if not isinstance(prompt, str | Sequence):
-        raise RequestError(f"a prompt is a string or a list of messages, got {type(prompt).__name__}")
-    return isinstance(prompt, str) or (len(prompt) > 0 and all(isinstance(item, Mapping) for item in prompt))
 
 
 def _named(failed: list[tuple[int, Failure]]) -> ForetellError:

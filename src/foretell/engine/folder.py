@@ -16,8 +16,10 @@ NOT_THE_MODELS = {
     "recipe",
     "layout",
     "pins",
+    "chat",
     "seed",
     "stop",
+    "stop_strings",
     "threshold",
     "entropy_bound",
 }  # options that a request chooses

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from foretell.engine.certificate import Certificate, stop_of
 from foretell.engine.codec import Codec
+from foretell.engine.hints import hint_for
 from foretell.errors import LayoutError, RequestError, one_of, unknown, whole
 from foretell.layout import Layout, Request, lay_out
 from foretell.policies.region.fixed import Fixed
@@ -25,7 +26,7 @@ from foretell.policies.transfer.threshold import Threshold
 from foretell.presets import PRESETS
 from foretell.protocols import Score, Stop, Transfer
 from foretell.recipe import Recipe, spelled
-from foretell.spec import title
+from foretell.spec import spell, title
 
 ALIASES = {
     "gen_length": "max_new_tokens",
@@ -38,6 +39,9 @@ ALIASES = {
     "alg": "remasking",
     "dynamic_threshold": "threshold",
     "eb_threshold": "entropy_bound",
+    "stop_string": "stop_strings",
+    "stop_sequences": "stop_strings",
+    "until": "stop_strings",
 }
 REMASKINGS: dict[str, Score] = {
     "low_confidence": Confidence(),
@@ -60,6 +64,8 @@ NO_REGION = (
     "this window has no answer region, so {rule} never stops early and the transfer decodes alone; give a suffix and "
     "an answer length, a region that is found in the text (region=delimiter), or region=masked to watch every mask"
 )
+
+NO_TEXT = "this model's folder has no tokenizer, so the completion has tokens and no text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,8 @@ class Options:
     cfg_scale: float | None = None
     stop_at_eos: bool | None = None
     stop: Stop | Certificate | None = None  # in place of the recipe's
+    stop_strings: tuple[str, ...] | None = None  # the finished text is cut before the first of them
+    chat: bool | None = None  # put text into the chat template; by default if the folder has one of its own
     seed: int = 0
 
     @classmethod
@@ -94,7 +102,7 @@ class Options:
         for name, value in given.items():
             ours = ALIASES.get(name, name)
             if ours not in known:
-                raise RequestError(unknown("argument", name, known))
+                raise RequestError(hint_for(name, value) or unknown("argument", name, known))
             if ours in named:
                 raise RequestError(f"{name!r} is another name of {ours!r}, which is given already")
             named[ours] = value
@@ -102,6 +110,8 @@ class Options:
             _typed(name, value)
         if named.get("stop") is not None:
             named["stop"] = stop_of(named["stop"])
+        if named.get("stop_strings") is not None:
+            named["stop_strings"] = _stop_strings(named["stop_strings"])
         return cls(**named)
 
     def over(self, defaults: Options) -> Options:
@@ -120,13 +130,24 @@ class Order:
     recipe: Recipe
     seed: int
     notes: tuple[str, ...] = ()
+    chat: bool | None = None
+    stop_strings: tuple[str, ...] = ()
 
 
 def _typed(name: str, value: object) -> None:
     """An error unless the value is of the kind that `Options` says; other numbers are checked where they are used."""
+    if name == "chat" and not isinstance(value, bool | None):
+        raise RequestError(f"chat must be True, False or None, got {value!r:.80}")
     for names, kinds, words in KINDS:
         if name in names and value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
             raise RequestError(f"{name} must be {words}, got {value!r:.80}")
+
+
+def _stop_strings(given: object) -> tuple[str, ...]:
+    strings = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    if not all(isinstance(one, str) and one for one in strings):
+        raise RequestError(f"stop_strings must be a text that is not empty, or a list of such texts, got {given!r:.80}")
+    return strings
 
 
 def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
@@ -152,6 +173,16 @@ def can_stop(recipe: Recipe, layout: Layout) -> bool:
     fresh = lay_out([Request((), layout, recipe)], mask_id=-1)
     fresh.answer = locate_answer(recipe.region, fresh)
     return bool(recipe.stop.reads(fresh).any())
+
+
+def without_text(asked: Order) -> Order:
+    """The order with a note that there is no tokenizer. Raises RequestError if its recipe has to read text."""
+    if asked.recipe.region.sought:
+        region = spell(asked.recipe.region)
+        raise RequestError(f"region={region} looks for the answer in the text, and the model's folder has no tokenizer")
+    if asked.stop_strings:
+        raise RequestError(f"stop_strings={asked.stop_strings} cut the text, and the model's folder has no tokenizer")
+    return replace(asked, notes=(*asked.notes, NO_TEXT))
 
 
 def model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str, Any]:

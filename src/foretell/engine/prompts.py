@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretell.errors import RequestError, unknown
+from foretell.models.chat import check_messages
 
 if TYPE_CHECKING:
-    from foretell.engine.engine import Prompt
+    from foretell.engine.prompt_kinds import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ def _prompt(value: Mapping[str, Any], where: str) -> Prompt:
 def _messages(said: Any, where: str) -> Prompt:
     if not isinstance(said, list) or not said:
         raise RequestError(f'{where}: "messages" must be a list of messages')
-    for message in said:
-        keys = ("role", "content")
-        if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in keys):
-            raise RequestError(f'{where}: a message needs "role" and "content", got {json.dumps(message)[:60]}')
+    try:
+        check_messages(said)
+    except RequestError as error:
+        raise RequestError(f"{where}: {error}") from error
     return said

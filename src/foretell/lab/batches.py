@@ -108,7 +108,7 @@ class ChatEncoder(Encoder):
         self.codec = codec
 
     def prompt(self, text: str) -> list[int]:
-        return self.codec.chat(text) if self.codec.has_chat else self.codec.encode(text, special=True)
+        return self.codec.prompt(text)
 
 
 def special(tokenizer: Tokenizer, token: str) -> int:

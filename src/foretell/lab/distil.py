@@ -38,8 +38,8 @@ DRAWS = 1  # sets the teacher's random numbers apart from those of the batches
 def beliefs(model: Denoiser, batch: Batch, canvas: Tensor, chosen: Tensor) -> Tensor:
     """Log-probabilities [k, V] of the `chosen` [n] of a batch's hidden positions; the mask itself has none."""
     logits = model(batch.inputs._replace(canvas=canvas))(batch.row[chosen], batch.at[chosen]).float()
-    mask = torch.tensor([model.mask_id], device=logits.device)
-    return logits.index_fill(-1, mask, NEVER).log_softmax(-1)
+    is_mask = torch.arange(logits.shape[-1], device=logits.device) == model.mask_id  # a head may have no column for it
+    return logits.masked_fill(is_mask, NEVER).log_softmax(-1)
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.files import replacing
-from foretell.engine.options import NO_REGION, Order, can_stop
+from foretell.engine.options import NO_REGION, Options, Order, can_stop
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation
@@ -69,6 +69,10 @@ def planned(
     """The evaluation that decodes a task or prompts in full, for what is written to `out`."""
     if (task is None) == (prompts is None):
         raise RequestError("give a task or prompts" + ("" if task is None else ", not both"))
+    if Options.of(options).stop_strings:
+        raise RequestError(
+            "stop_strings cut finished texts, and rules are replayed on texts that are not; leave them out"
+        )
     folder = kept_in(out, work)
     if prompts is None:
         return Evaluation(model, str(task), (recipe,), folder, options=options, **evaluation)

@@ -70,9 +70,3 @@ def split_target(context: str, continuation: str) -> tuple[str, str]:
     """Blanks at the end of a context belong to the word that follows them."""
     kept = context.rstrip(" ")
     return kept, context[len(kept) :] + continuation
-
-
-def first_end(text: str, until: Sequence[str]) -> str:
-    """The text up to the first of the strings that end it."""
-    ends = [text.find(stop) for stop in until if stop]
-    return text[: min((end for end in ends if end >= 0), default=len(text))]

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
+from foretell.engine.completion import cut_text
 from foretell.engine.engine import load
 from foretell.engine.options import ALIASES, Order
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import ForetellError, MissingExtraError, RequestError, unknown
 from foretell.extras import require_extra
-from foretell.lab.likelihood import SAMPLES, first_end, log_likelihood, split_target
+from foretell.lab.likelihood import SAMPLES, log_likelihood, split_target
 from foretell.layout import Layout, Request
 from foretell.recipe import Recipe
 
@@ -34,6 +35,7 @@ from lm_eval.api.registry import register_model
 BATCH = 8
 OUR_WINDOW = ("max_gen_toks", "max_new_tokens", "max_tokens")  # in a task's generation_kwargs
 SAMPLING = ("temperature", "top_p", "top_k")
+HARNESS = {"chat": "--apply_chat_template", "stop_strings": "a task's until"}  # what it has its own words for
 TASK_KWARGS = ("until", "stop", "do_sample", *OUR_WINDOW, *SAMPLING)
 
 
@@ -60,6 +62,9 @@ class Foretell(LM):  # type: ignore[misc]
         self.batch = int(str(batch_size)) if str(batch_size).isdigit() else BATCH  # "auto" is one of its words
         self.samples, self.check_greedy = samples, check_greedy
         self.options = {ALIASES.get(name, name): value for name, value in options.items()}
+        for name, instead in HARNESS.items():
+            if name in self.options:
+                raise RequestError(f"{name} is for the harness to say, with {instead}")
         self.templated = False
         self.engine.order(**self.options)  # a wrong argument is found before the first task
 
@@ -69,7 +74,7 @@ class Foretell(LM):  # type: ignore[misc]
         wanted = [Request(self._encoded(text), order.layout, order.recipe, order.seed) for text, order in asked]
         windows = self._decoded(wanted, disable_tqdm)
         texts = [self.engine.text(tokens, one.layout)[0] for tokens, one in zip(windows, wanted, strict=True)]
-        made = [first_end(text, _until(request.args[1])) for text, request in zip(texts, requests, strict=True)]
+        made = [cut_text(text, _until(request.args[1]))[0] for text, request in zip(texts, requests, strict=True)]
         for request, text in zip(requests, made, strict=True):
             self.cache_hook.add_partial("generate_until", request.args, text)
         return made
@@ -145,7 +150,7 @@ class Foretell(LM):  # type: ignore[misc]
 
 def _until(given: Mapping[str, Any]) -> list[str]:
     until = given.get("until") or given.get("stop") or []
-    return [until] if isinstance(until, str) else list(until)
+    return [one for one in ([until] if isinstance(until, str) else until) if one]
 
 
 def _shown(items: Any, silent: bool, total: int | None = None) -> Iterator[Any]:

@@ -18,9 +18,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from foretell.errors import ModelError, RequestError, unknown
 from foretell.models.tokenizer import named_tokens, read_json
 
-ROLES = ("assistant", "system", "user")
+ROLES = ("assistant", "developer", "system", "user")
+KEYS = ("content", "name", "role")
+PARTS = ("text",)  # types of content parts
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]  # role, content (a text, or a list of text parts), and maybe a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,36 +48,59 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message] | str) -> str:
         """The text of a conversation, up to where the assistant's next words begin."""
-        template, checked = _compiled(self.source, self.text), _checked(messages)
+        said = [{"role": "user", "content": messages}] if isinstance(messages, str) else check_messages(messages)
+        if "developer" not in self.text:  # the newer name of a system message, which older templates do not know
+            said = [one | {"role": "system"} if one["role"] == "developer" else one for one in said]
+        template = _compiled(self.source, self.text)
         try:
-            return template.render(messages=checked, add_generation_prompt=True, **dict(self.names))
+            return template.render(messages=said, add_generation_prompt=True, **dict(self.names))
         except _RefusedError as problem:
             raise RequestError(f"{self.source}: the chat template refuses these messages: {problem}") from problem
         except (TemplateError, TypeError, ValueError) as problem:
             raise ModelError(f"{self.source}: the chat template fails on these messages: {problem}") from problem
 
 
-def _checked(messages: Sequence[Message] | str) -> list[dict[str, str]]:
-    if isinstance(messages, str):
-        return [{"role": "user", "content": messages}]
+def check_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """The messages with their text parts joined by line ends. Raises RequestError if one of them cannot be read."""
     if not messages:
         raise RequestError("a chat has no messages; it needs at least one")
-    return [_message(index, message) for index, message in enumerate(messages)]
+    return [_message(f"message {index}", message) for index, message in enumerate(messages)]
 
 
-def _message(index: int, message: Any) -> dict[str, str]:
+def _message(which: str, message: Any) -> dict[str, str]:
     if not isinstance(message, Mapping):
-        raise RequestError(f"message {index} is a {type(message).__name__}; it must be an object with role and content")
+        raise RequestError(f"{which} is a {type(message).__name__}; it must be an object with role and content")
     for key in message:
-        if key not in ("role", "content"):
-            raise RequestError(f"message {index}: {unknown('key', str(key), ('role', 'content'))}")
-    for key in ("role", "content"):
-        if not isinstance(message.get(key), str):
+        if key not in KEYS:
+            raise RequestError(f"{which}: {unknown('key', str(key), KEYS)}")
+    said = {**message, "content": _content(which, message.get("content"))}
+    for key in ("role", *message):
+        if not isinstance(said.get(key), str):
             shown = repr(message[key]) if key in message else "missing"
-            raise RequestError(f"message {index}: {key!r} is {shown}; it must be a string")
-    if message["role"] not in ROLES:
-        raise RequestError(f"message {index}: {unknown('role', message['role'], ROLES)}")
-    return dict(message)
+            raise RequestError(f"{which}: {key!r} is {shown:.80}; it must be a string")
+    if said["role"] not in ROLES:
+        raise RequestError(f"{which}: {unknown('role', said['role'], ROLES)}")
+    return said
+
+
+def _content(which: str, content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence) or not content:
+        shown = "missing" if content is None else f"{content!r:.80}"
+        raise RequestError(f"{which}: 'content' is {shown}; it must be a string or a list of text parts")
+    return "\n".join(_part(f"{which}, part {index}", part) for index, part in enumerate(content))
+
+
+def _part(which: str, part: Any) -> str:
+    if not isinstance(part, Mapping):
+        raise RequestError(f"{which} is {part!r:.80}; it must be an object with type and text")
+    if part.get("type") not in PARTS:
+        raise RequestError(f"{which}: {unknown('type', str(part.get('type')), PARTS)}; only text can be read")
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise RequestError(f"{which}: 'text' is {text!r:.80}; it must be a string")
+    return text
 
 
 class _RefusedError(TemplateError):

@@ -46,9 +46,10 @@ def configure(settings: Settings) -> TransformerConfig:
     if heads % kv_heads:
         raise settings.problem("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
     vocab_size = settings.count("vocab_size")
+    mask_id = mask_token(settings, vocab_size, documented=(_VOCAB_SIZE, _MASK_ID))
     return TransformerConfig(
-        vocab_size=vocab_size,
-        mask_id=mask_token(settings, vocab_size, documented=(_VOCAB_SIZE, _MASK_ID)),
+        vocab_size=max(vocab_size, mask_id + 1),
+        mask_id=mask_id,
         dim=dim,
         layers=settings.count("num_hidden_layers"),
         heads=heads,

@@ -105,8 +105,11 @@ class Family:
 
 
 def mask_token(settings: Settings, vocab_size: int, documented: tuple[int, int]) -> int:
-    """The mask id of the config, else the documented one where the vocabulary (size, mask id) is the documented one."""
-    stated = settings.token("mask_token_id", vocab_size)
+    """The mask id of the config, else the documented one where the vocabulary (size, mask id) is the documented one.
+
+    A mask token may come right after the vocabulary: it is an input that no output stands for.
+    """
+    stated = settings.token("mask_token_id", vocab_size + 1)
     if stated is not None:
         return stated
     published_size, published_id = documented

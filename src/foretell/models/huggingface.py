@@ -15,7 +15,7 @@ from foretell.errors import ModelError, RequestError
 from foretell.extras import require_extra
 from foretell.models.family import Settings
 from foretell.models.quiet import no_progress_bars, quiet_libraries
-from foretell.models.tokenizer import mask_of, read_tokenizer
+from foretell.models.tokenizer import has_tokenizer, mask_of, read_tokenizer
 from foretell.models.weights import missing_weights
 from foretell.protocols import Inputs
 from foretell.state import KVStore
@@ -166,7 +166,7 @@ def _mask_id(settings: Settings) -> int:
     if stated is not None:
         return stated
     folder = settings.file.parent
-    mask = mask_of(folder, read_tokenizer(folder, None, {}))
+    mask = mask_of(folder, read_tokenizer(folder, None, {})) if has_tokenizer(folder) else None
     if mask is None:
-        raise ModelError(f"{folder}: neither config.json's 'mask_token_id' nor the tokenizer names a mask token")
+        raise ModelError(f"{folder}: neither config.json's 'mask_token_id' nor a tokenizer names a mask token")
     return mask

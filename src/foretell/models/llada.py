@@ -48,9 +48,10 @@ def configure(settings: Settings) -> TransformerConfig:
     rows = settings.count("embedding_size", vocab_size)
     if rows < vocab_size:
         raise settings.problem("embedding_size", f"at least vocab_size ({vocab_size})")
+    mask_id = mask_token(settings, rows, documented=(_VOCAB_SIZE, _MASK_ID))
     return TransformerConfig(
-        vocab_size=rows,
-        mask_id=mask_token(settings, rows, documented=(_VOCAB_SIZE, _MASK_ID)),
+        vocab_size=max(rows, mask_id + 1),
+        mask_id=mask_id,
         dim=dim,
         layers=settings.count("n_layers"),
         heads=heads,
@@ -135,7 +136,7 @@ def save_llada(model: Transformer, folder: Path | str, **extra: Any) -> None:
         "rms_norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,
         "weight_tying": config.tied,
-        "vocab_size": config.vocab_size,
+        "vocab_size": config.outputs or config.vocab_size,
         "embedding_size": config.vocab_size,
         "mask_token_id": config.mask_id,
         **extra,

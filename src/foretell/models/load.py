@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from foretell.errors import ModelError, RequestError, unknown
 from foretell.models.dream import DREAM
 from foretell.models.family import Family, Settings
 from foretell.models.llada import LLADA
-from foretell.models.transformer import Transformer
+from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.models.weights import Weights
 from foretell.protocols import Denoiser
 
@@ -57,9 +58,10 @@ def family_of(settings: Settings) -> Family | None:
 
 def _network(family: Family, settings: Settings, device: torch.device, dtype: torch.dtype | None) -> Transformer:
     config = family.configure(settings)
+    weights = Weights.locate(settings.file.parent)
+    config = _fit_head(config, family, settings, weights)
     with torch.device("meta"), _Unfilled():
         model = Transformer(config)
-    weights = Weights.locate(settings.file.parent)
     # A tied head is listed once, as the embedding; some checkpoints store it again all the same.
     names = {ours: family.theirs(ours) for ours, _ in model.named_parameters()}
     spare = (*family.ignored, family.theirs("head.weight")) if config.tied else family.ignored
@@ -73,6 +75,18 @@ def _network(family: Family, settings: Settings, device: torch.device, dtype: to
     if config.tied:
         model.head.weight = model.embed.weight
     return model.requires_grad_(False).eval()
+
+
+def _fit_head(config: TransformerConfig, family: Family, settings: Settings, weights: Weights) -> TransformerConfig:
+    """The config with as many outputs as the stored head has, if that ends at the vocabulary or before the mask."""
+    embedded = weights.shape(family.theirs("embed.weight"))[0]
+    if embedded <= config.mask_id == config.vocab_size - 1:
+        raise settings.problem("mask_token_id", f"a token id from 0 to {config.mask_id - 1}")
+    if config.tied:
+        return config
+    outputs = weights.shape(family.theirs("head.weight"))[0]
+    shorter = outputs < config.vocab_size and outputs in (config.mask_id, settings.count("vocab_size"))
+    return replace(config, outputs=outputs) if shorter else config
 
 
 class _Unfilled(TorchFunctionMode):

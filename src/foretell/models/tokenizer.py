@@ -17,6 +17,7 @@ from foretell.models.family import Family, Settings
 _WORD_PIECE_MODELS = ("bert", "convbert", "distilbert", "electra", "mobilebert", "squeezebert")
 _WORD_PIECE_CLASSES = ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert")
 _WORD_PIECE_NAMES = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+_VOCABULARIES = ("tokenizer.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken")
 _MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # what masked LMs call them if no file says so
 
 
@@ -35,6 +36,11 @@ def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, in
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         return _byte_pairs(folder, family.words, special)
     raise ModelError(f"{folder}: has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt")
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a file of `folder` holds a vocabulary, readable or not."""
+    return any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern))
 
 
 def read_json(file: Path) -> dict[str, Any]:

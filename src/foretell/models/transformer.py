@@ -19,7 +19,7 @@ COLUMNS = 64  # by so many at a time a store widens
 class TransformerConfig:
     """The shape of a network, in our words; `llada` and `dream` translate a config.json into it."""
 
-    vocab_size: int  # rows of the embedding and of the head
+    vocab_size: int  # rows of the embedding
     mask_id: int
     dim: int
     layers: int
@@ -31,6 +31,7 @@ class TransformerConfig:
     qkv_bias: bool = False  # Dream (Qwen2) has one, LLaDA does not
     tied: bool = False  # the head is the embedding
     context: int = UNBOUNDED  # tokens of prompt and window together that the network was made for
+    outputs: int | None = None  # rows of the head; None: as many as the embedding has
 
     @property
     def head_dim(self) -> int:
@@ -185,7 +186,7 @@ class Transformer(nn.Module):
         self.embed = nn.Embedding(config.vocab_size, config.dim)
         self.blocks = nn.ModuleList(Block(config, i) for i in range(config.layers))
         self.norm = Norm(config.dim, config.norm_eps)
-        self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
+        self.head = nn.Linear(config.dim, config.outputs or config.vocab_size, bias=False)
         if config.tied:
             self.head.weight = self.embed.weight
 

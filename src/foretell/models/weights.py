@@ -90,6 +90,11 @@ class Weights:
             )
         return tensor
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        path = self._home(name)
+        with _reported(path, name):
+            return tuple(self.files[path].get_slice(name).get_shape())
+
     def dtype(self, name: str) -> torch.dtype:
         path = self._home(name)
         with _reported(path, name):
