@@ -7,6 +7,7 @@ from foretell.policies.transfer.entropy_threshold import EntropyThreshold
 from foretell.policies.transfer.factor import Factor
 from foretell.policies.transfer.frechet import Frechet
 from foretell.policies.transfer.jot import JoT
+from foretell.policies.transfer.opening import Opening
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.transfer.timesteps import Timesteps
@@ -17,6 +18,7 @@ TRANSFERS: dict[str, type] = {
     "factor": Factor,
     "frechet": Frechet,
     "jot": JoT,
+    "opening": Opening,
     "quota": Quota,
     "threshold": Threshold,
     "timesteps": Timesteps,
