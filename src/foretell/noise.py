@@ -20,7 +20,7 @@ def uniform(state: DecodeState, row: Tensor, position: Tensor, stream: int) -> T
 
 
 def uniform_grid(state: DecodeState, stream: int) -> Tensor:
-    """One draw [B, N] in (0, 1) for each position, other ones at every step."""
+    """One draw [B, N] in (0, 1) for each position, new ones at every step."""
     row = state.rows.repeat_interleave(state.length)
     return uniform(state, row, state.positions.repeat(len(state.rows)), stream).view_as(state.draft)
 
