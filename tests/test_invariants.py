@@ -28,7 +28,9 @@ from foretell.policies.sample.nucleus import Nucleus
 from foretell.policies.score.confidence import Confidence
 from foretell.policies.score.deferred import Deferred
 from foretell.policies.score.entropy import Entropy
+from foretell.policies.score.filtered import Filtered
 from foretell.policies.score.margin import Margin
+from foretell.policies.score.noisy import Noisy
 from foretell.policies.score.random import Random
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.combined import Any as AnyOf
@@ -44,6 +46,7 @@ from foretell.policies.transfer.entropy_threshold import EntropyThreshold
 from foretell.policies.transfer.factor import Factor
 from foretell.policies.transfer.frechet import Frechet
 from foretell.policies.transfer.jot import JoT
+from foretell.policies.transfer.opening import Opening
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.transfer.timesteps import Timesteps
@@ -57,10 +60,11 @@ from tests.helpers import SOUGHT, WORDS, model_of, run
 
 END = 2
 schedules: Any = st.sampled_from([Staged(), Staged(3, 2, 1), Linear(4, 1), Cosine(), Exponential(5, 0, 2.0)])
-SEQUENTIAL: list[Any] = [Quota(), Quota(idle=True), Timesteps()]
+SEQUENTIAL: list[Any] = [Quota(), Quota(idle=True), Timesteps(), Timesteps(independent=True), Opening(Quota())]
 PARALLEL: list[Any] = [
     *(Threshold(), Threshold(0.4, relax=0.5), Factor(), Factor(2.0), Frechet(), Frechet(0.0)),
     *(EntropyBound(), EntropyBound(2.0), EntropyThreshold(), EntropyThreshold(1.5), JoT(), JoT(4.0, 1.5, 0.9, 3)),
+    *(Threshold(0.4, by="score"), Factor(last=True), Opening()),
 ]
 
 
@@ -84,18 +88,24 @@ def stops(clocks: list[str | None]) -> Any:
 
 
 WINDOWS: list[Any] = [Everything(), Near(2), Decayed(4)]
-STORES: list[Any] = [Prefix(), Prefix(2), Dual(), Dual(3), Delayed(), Delayed(2), Drift(), Drift(0.0)]
+STORES: list[Any] = [Prefix(), Prefix(2), Dual(), Dual(3), Dual(lead=False), Delayed(), Delayed(2), Drift(), Drift(0.0)]
 common: dict[str, Any] = {
     "cache": st.builds(Off, st.sampled_from(WINDOWS)),
     "verify": st.sampled_from([Trust(), Trust(), Recheck(), Recheck(4, 0.9), Recheck(2, 0.9, answer=False)]),
     "steps": st.one_of(st.none(), st.integers(1, 24)),
     "block_length": st.integers(1, 20),
     "stop_at_eos": st.booleans(),
-    "ban_eos": st.booleans(),
+    "ban_eos": st.sampled_from([False, True, "first"]),
     "guidance": st.sampled_from([0.0, 0.0, 1.5]),
+    "guidance_pins": st.booleans(),
     "sample": st.sampled_from([Greedy(), Gumbel(0.7), Nucleus(1.0, 0.9, 5)]),
     "region": st.sampled_from([Fixed(), Fixed(1, 2), After(), After(1, 1), Whole(), Masked(), *SOUGHT]),
-    "score": st.sampled_from([Confidence(), Margin(), Entropy(), Random(), Deferred(Entropy())]),
+    "score": st.sampled_from(
+        [
+            *(Confidence(), Margin(), Entropy(), Random(), Deferred(Entropy()), Deferred(Filtered(), renormalize=True)),
+            *(Filtered(Margin(), 0.5, 0.9, 3), Noisy(), Noisy(Deferred(), 0.1)),
+        ]
+    ),
 }
 recipes: Any = st.one_of(
     st.builds(Recipe, **common, transfer=st.sampled_from(SEQUENTIAL), stop=stops([None, "steps", "tokens"])),

@@ -22,6 +22,8 @@ from foretell.policies.region.pattern import Pattern
 from foretell.policies.score.confidence import Confidence
 from foretell.policies.score.deferred import Deferred
 from foretell.policies.score.entropy import Entropy
+from foretell.policies.score.filtered import Filtered
+from foretell.policies.score.noisy import Noisy
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.combined import Any as AnyOf
 from foretell.policies.stop.never import Never
@@ -31,7 +33,9 @@ from foretell.policies.stop.schedules import Linear, Staged
 from foretell.policies.stop.stable import Stable
 from foretell.policies.stop.sure import Sure
 from foretell.policies.transfer.entropy_bound import EntropyBound
+from foretell.policies.transfer.factor import Factor
 from foretell.policies.transfer.jot import JoT
+from foretell.policies.transfer.opening import Opening
 from foretell.policies.transfer.threshold import Threshold
 from foretell.presets import PRESETS
 from foretell.protocols import Verdict
@@ -61,6 +65,10 @@ class _Gaps:
         ("prophet stop.reduce=min stop.over='masked'", replace(PROPHET, stop=Prophet(reduce="min", over="masked"))),
         ("full stop_at_eos=true guidance=1", Recipe(stop_at_eos=True, guidance=1.0)),
         ("full score=deferred(entropy)", Recipe(score=Deferred(Entropy()))),
+        ("full ban_eos=first", Recipe(ban_eos="first")),
+        ("full ban_eos=true", Recipe(ban_eos=True)),
+        ("full score=noisy(filtered(top_k=3), 0.5)", Recipe(score=Noisy(Filtered(top_k=3), 0.5))),
+        ("full transfer=opening(factor(last=true))", Recipe(transfer=Opening(Factor(last=True)))),
         ("full region=delimiter('The answer is') steps=3", Recipe(region=Delimiter(), steps=3)),
         ('full region=delimiter("(it\'s) ) ", end=line)', Recipe(region=Delimiter("(it's) ) ", end="line"))),
         ("full region=delimiter region.marker='a = b' steps=3", Recipe(region=Delimiter("a = b"), steps=3)),
@@ -119,6 +127,11 @@ def test_reads(text: str, recipe: Recipe) -> None:
         ),
         ("prophet stop=all(prophet)", "at least two"),
         ("prophet stop.clock=minutes", "unknown stop.clock 'minutes'"),
+        ("full ban_eos=frist", "unknown ban_eos 'frist'; did you mean 'first'. (there is: false, first, true"),
+        ("full ban_eos=1", "unknown ban_eos '1' (there is: false, first, true"),
+        ("full transfer=threshold(by=luck)", "unknown transfer.by 'luck' (there is: confidence, score"),
+        ("full score=filtered(top_p=2)", "filtered's top_p must be from 0 to 1, got 2.0"),
+        ("full score=noisy(temperature=-1)", "noisy's temperature must be from 0 to 1e.06, got -1.0"),
         ("threshold transfer.value=2", "threshold's value must be from 0 to 1, got 2.0"),
         ("threshold stop=prophet", "say which clock: prophet(clock=tokens"),
     ],
@@ -264,3 +277,8 @@ def test_every_policy_has_a_listing() -> None:
             assert isinstance(signature(cls), str), (kind, name)
     assert signature(Stable) == "steps=1, entropy=0.005"
     assert signature(Prophet).startswith("tau=staged, reduce=mean")
+
+
+def test_a_recipe_in_python_is_checked_too() -> None:
+    with pytest.raises(RecipeError, match="unknown ban_eos 'frist'; did you mean 'first'"):
+        Recipe(ban_eos="frist")  # type: ignore[arg-type]

@@ -11,36 +11,40 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn import functional as F
 
 import foretell
 from foretell.decode import decode
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import RecipeError
 from foretell.layout import Layout, Request, lay_out
-from foretell.models.transformer import Block, Transformer, rotate, rotations
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.drift import Drift
 from foretell.policies.cache.dual import Dual
 from foretell.policies.cache.off import Off
 from foretell.policies.cache.prefix import Prefix
+from foretell.policies.cache.refresh import due
+from foretell.policies.score.deferred import Deferred
 from foretell.policies.score.entropy import Entropy
+from foretell.policies.score.filtered import Filtered
 from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
+from foretell.policies.transfer.opening import Opening
+from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.verify.recheck import Recheck
 from foretell.policies.window.decayed import Decayed
 from foretell.policies.window.everything import Everything
 from foretell.policies.window.near import Near
 from foretell.protocols import Denoiser, Inputs, Readout
 from foretell.recipe import Recipe
-from foretell.state import KVStore
+from foretell.state import DecodeState, KVStore, Plan
 from foretell.wrappers import Shifted
 from tests.helpers import SOUGHT, WORDS, network, run
 
 END = 2
 WINDOWS = [Everything(), Near(2), Near(0), Decayed(6)]
 STORES = [Prefix(), Prefix(3), Dual(), Dual(2), Delayed(), Delayed(2), Delayed(0), Drift(), Drift(0.0), Drift(1.0)]
+STORES += [Prefix(lead=False), Dual(lead=False)]
 
 
 @dataclass
@@ -100,7 +104,9 @@ recipes: Any = st.builds(
     block_length=st.sampled_from([3, 5, None]),
     stop_at_eos=st.booleans(),
     guidance=st.sampled_from([0.0, 0.0, 1.0]),
+    guidance_pins=st.booleans(),
     cache=caches,
+    score=st.sampled_from([Recipe().score, Deferred(renormalize=True), Filtered(top_k=3)]),
     region=st.sampled_from([Recipe().region, *SOUGHT]),
     stop=st.sampled_from([Recipe().stop, Prophet(Linear(4, 1)), Prophet(Linear(2, 0), reduce="min"), Persistent(2)]),
     verify=st.sampled_from([Recipe().verify, Recheck(), Recheck(3, 0.9), Recheck(2, 0.9, answer=False)]),
@@ -135,74 +141,6 @@ def test_observing_changes_nothing(recipe: Recipe, seed: int) -> None:
     assert torch.equal(plain.computed, watched.computed)
 
 
-class Plain:
-    """Fast-dLLM's caches in plain steps: one row, one dictionary of keys and values, no batching."""
-
-    def __init__(self, model: Transformer) -> None:
-        self.model = model
-        self.store: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-
-    def logits(self, canvas: Tensor, columns: list[int]) -> Tensor:
-        """Logits [q, V] of `columns`, whose keys and values are written anew; the others are read."""
-        at, config = torch.tensor(columns), self.model.config
-        x = self.model.embed(canvas[at])
-        turn = [part[0, 0] for part in rotations(at[None], config.head_dim, config.rope_theta)]
-        for layer, block in enumerate(self.model.blocks):
-            assert isinstance(block, Block)
-            h = block.attn_norm(x)
-            q, k, v = (
-                part(h).unflatten(-1, (-1, config.head_dim)) for part in (block.attn.q, block.attn.k, block.attn.v)
-            )
-            q, k = (rotate(part.transpose(0, 1), *turn).transpose(0, 1) for part in (q, k))
-            self.store |= {(layer, column): (k[i], v[i]) for i, column in enumerate(columns)}
-            held = sorted(column for depth, column in self.store if depth == layer)
-            keys, values = (torch.stack([self.store[layer, column][i] for column in held]) for i in (0, 1))
-            group = config.heads // config.kv_heads
-            keys, values = (part.repeat_interleave(group, dim=1) for part in (keys, values))
-            weight = torch.einsum("qhd,khd->hqk", q, keys) / config.head_dim**0.5
-            mixed = torch.einsum("hqk,khd->qhd", weight.softmax(-1), values)
-            x = x + block.attn.out(mixed.flatten(1))
-            h = block.mlp_norm(x)
-            x = x + block.down(F.silu(block.gate(h)) * block.up(h))
-        logits: Tensor = self.model.head(self.model.norm(x))
-        logits[:, self.model.mask_id] = -torch.inf
-        return logits
-
-
-def fast_dllm(model: Transformer, prompt: list[int], length: int, block: int, dual: bool) -> list[int]:
-    """One token a step, the surest first; a full pass on entering a block, which fills a mask too."""
-    canvas, start = torch.tensor([*prompt, *[model.mask_id] * length]), len(prompt)
-    plain = Plain(model)
-    for first in range(start, start + length, block):
-        last = min(first + block, start + length)
-        entering = True
-        while (canvas[first:last] == model.mask_id).any():
-            inner = list(range(first, last if dual else start + length))
-            columns = list(range(len(canvas))) if entering else inner
-            entering = False
-            logits = plain.logits(canvas, columns)
-            sure = logits.softmax(-1).amax(-1)
-            open_ = [c for c in range(first, last) if canvas[c] == model.mask_id]
-            best = max(open_, key=lambda c: float(sure[columns.index(c)]))
-            canvas[best] = logits[columns.index(best)].argmax()
-    return canvas[start:].tolist()
-
-
-@pytest.mark.parametrize("dual", [False, True], ids=["prefix", "dual"])
-def test_caches_agree_with_a_plain_decoder(dual: bool) -> None:
-    different = 0
-    for seed in range(8):
-        model, prompt = network(seed), [3, 4, 5, 6][: 1 + seed % 4]
-        recipe = Recipe(block_length=4, cache=Dual() if dual else Prefix())
-        state, steps = run(model, [Request(tuple(prompt), Layout(10), recipe)])
-        with torch.inference_mode():
-            assert state.window[0].tolist() == fast_dllm(model, prompt, 10, 4, dual)
-        assert len(steps) == int(state.forwards[0]) == 10
-        exact, _ = run(model, [Request(tuple(prompt), Layout(10), Recipe(block_length=4))])
-        different += not torch.equal(exact.window, state.window)
-    assert different  # a stale key can change a token: what is compared is the cache, not its absence
-
-
 def columns_of(recipe: Recipe, model: Denoiser | None = None, length: int = 12, **layout: Any) -> Iterator[list[int]]:
     """The columns that each pass of one row computed."""
     spy = Spy(model or network(0))
@@ -227,6 +165,51 @@ def test_dream_queries_a_block_from_the_column_before_it() -> None:
     run(Shifted(spy), [Request((3, 4), Layout(12), Recipe(block_length=4, cache=Dual()))])
     assert [sorted(one.columns[0].tolist()) for one in spy.seen[1:4]] == [list(range(1, 6))] * 3
     assert [sorted(one.columns[0].tolist()) for one in spy.seen[5:8]] == [list(range(5, 10))] * 3
+
+
+def test_dream_without_the_lead_queries_the_block_alone_once_its_first_token_is_filled() -> None:
+    spy = Spy(network(0))
+    recipe = Recipe(block_length=4, cache=Dual(lead=False), transfer=Opening(Threshold()))
+    run(Shifted(spy), [Request((3, 4), Layout(12), recipe)])
+    assert sorted(spy.seen[1].columns[0].tolist()) == [2, 3, 4, 5]
+    late = Spy(network(0))
+    run(Shifted(late), [Request((3, 4), Layout(12), replace(recipe, transfer=Last()))])
+    assert sorted(late.seen[1].columns[0].tolist()) == [1, 2, 3, 4, 5]  # while that is a mask it is read
+
+
+def test_what_a_rule_reads_has_its_lead() -> None:
+    """The first token of the second block is filled, and the answer."""
+    spy, stop = Spy(network(0)), Prophet(Linear(1e6, 1e6))
+    recipe = Recipe(block_length=4, cache=Dual(lead=False), transfer=Opening(Recipe().transfer), stop=stop)
+    run(Shifted(spy), [Request((3, 4), Layout(12, answer=(4, 1)), recipe)])
+    assert sorted(spy.seen[5].columns[0].tolist()) == [5, 6, 7, 8, 9]
+
+
+@dataclass(frozen=True)
+class Last:
+    """Fills masks from the right."""
+
+    parallel = False
+
+    def __call__(self, scores: Tensor, beliefs: Any, state: DecodeState) -> Tensor:
+        return state.eligible & (state.eligible.flip(1).cumsum(dim=1).flip(1) == 1)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Computes the block, and one mask apart from it that no policy reads."""
+
+    stores = True
+
+    def __call__(self, state: DecodeState) -> Plan:
+        return Plan(due(state, 0), state.in_block | (state.positions == 9), None, lead=False)
+
+
+def test_a_mask_has_its_lead_though_no_policy_reads_it() -> None:
+    """A commit would read it from this pass."""
+    spy = Spy(network(0))
+    run(Shifted(spy), [Request((3, 4), Layout(12), Recipe(block_length=4, transfer=Opening(), cache=Apart()))])
+    assert sorted(spy.seen[1].columns[0].tolist()) == [2, 3, 4, 5, 10, 11]
 
 
 def test_delayed_computes_a_token_once_after_it_was_written() -> None:

@@ -99,6 +99,17 @@ def test_shifted_with_a_cache_computes_only_what_is_lacking(model: Denoiser) -> 
     assert spy.widths == [12, 6, 5]
 
 
+def test_shifted_leaves_out_the_column_before_what_nobody_reads(model: Denoiser) -> None:
+    inputs = a_pass(a_canvas())
+    cache = model.new_cache(3, 12)
+    plain = all_logits(model, inputs._replace(cache=cache))
+    block = inputs._replace(columns=inputs.columns[:, 4:8], asked=torch.arange(4).expand(3, 4), cache=cache)
+    for first, expected in ((False, [4, 4, 5, 6]), (True, [3, 4, 5, 6])):
+        read = torch.tensor([first, False, True, True]).expand(3, 4)  # the second one's source is there anyway
+        found = all_logits(Shifted(model), block._replace(read=read))
+        torch.testing.assert_close(found, plain[:, expected], atol=1e-5, rtol=0)
+
+
 def test_guided_is_the_formula(model: Denoiser) -> None:
     inputs = a_pass(a_canvas(), (0, 3, 2), prompt=5)
     blind = inputs.canvas.clone()
@@ -110,6 +121,17 @@ def test_guided_is_the_formula(model: Denoiser) -> None:
     assert torch.equal(all_logits(Guided(model, 0.0), inputs), told)
     assert torch.equal(inputs.canvas, kept), "the canvas belongs to the caller"
     assert not torch.allclose(told, untold)
+
+
+def test_guided_masks_pinned_tokens_where_it_is_told_to(model: Denoiser) -> None:
+    pinned = torch.zeros(3, 7, dtype=torch.bool)
+    pinned[0, 2] = pinned[2, 6] = True
+    inputs = a_pass(a_canvas(), prompt=5)._replace(pinned=pinned)
+    blind = inputs.canvas.clone()
+    blind[:, :5] = blind[0, 7] = blind[2, 11] = model.mask_id
+    told, untold = all_logits(model, inputs), all_logits(model, inputs._replace(canvas=blind))
+    torch.testing.assert_close(all_logits(Guided(model, 2.0, pins=True), inputs), untold + 3.0 * (told - untold))
+    assert not torch.allclose(all_logits(Guided(model, 2.0), inputs), all_logits(Guided(model, 2.0, pins=True), inputs))
 
 
 @pytest.mark.parametrize("wrap", [lambda m: Guided(Shifted(m), 1.5), lambda m: Shifted(Guided(m, 1.5))])

@@ -19,6 +19,12 @@ def uniform(state: DecodeState, row: Tensor, position: Tensor, stream: int) -> T
     return unit(_key(state, row, position, stream))
 
 
+def uniform_grid(state: DecodeState, stream: int) -> Tensor:
+    """One draw [B, N] in (0, 1) for each position, new ones at every step."""
+    row = state.rows.repeat_interleave(state.length)
+    return uniform(state, row, state.positions.repeat(len(state.rows)), stream).view_as(state.draft)
+
+
 def uniforms(state: DecodeState, row: Tensor, position: Tensor, stream: int, count: int) -> Tensor:
     """`count` draws [n, count] at each place, e.g. one for every word of the vocabulary."""
     lanes = torch.arange(count, device=row.device)

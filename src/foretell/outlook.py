@@ -149,7 +149,7 @@ def binding(plan: Plan, wanted: Tensor, state: DecodeState) -> Plan:
     if query is not None:
         query = query | wanted | ~state.held
         query = query if visible is None else query & visible
-    return Plan(None if plan.full is None else plan.full | state.checking, query, visible)
+    return plan._replace(full=None if plan.full is None else plan.full | state.checking, query=query, visible=visible)
 
 
 def needed(state: DecodeState) -> Tensor | None:

@@ -24,7 +24,7 @@ def predict(model: Denoiser, state: DecodeState, recipe: Recipe, view: Outlook) 
     if recipe.cache.stores and state.cache is None:
         state.cache = asked.new_cache(*state.canvas.shape)
     keys = visible_keys(view.plan, state)
-    parts = [_run(asked, one, keys, state, cached=True) for one in view.passes]
+    parts = [_run(asked, one, keys, state, cached=True, lead=view.plan.lead) for one in view.passes]
     if recipe.cache.stores:
         _remember(view.plan, state)
     beliefs = Prediction(parts, state, recipe.sample, partial(_run_whole, asked, state))
@@ -36,8 +36,10 @@ def predict(model: Denoiser, state: DecodeState, recipe: Recipe, view: Outlook) 
 def as_asked(model: Denoiser, state: DecodeState, recipe: Recipe) -> Denoiser:
     """The model under the recipe's guidance and bans."""
     if recipe.guidance:
-        model = Guided(model, recipe.guidance)
-    return Suppressed(model, state.end_ids) if recipe.ban_eos else model
+        model = Guided(model, recipe.guidance, recipe.guidance_pins)
+    if not recipe.ban_eos:
+        return model
+    return Suppressed(model, state.end_ids[:1] if recipe.ban_eos == "first" else state.end_ids)
 
 
 def visible_keys(plan: Plan, state: DecodeState) -> Tensor:
@@ -54,7 +56,7 @@ def visible_keys(plan: Plan, state: DecodeState) -> Tensor:
     return keys
 
 
-def _run(model: Denoiser, one: Pass, keys: Tensor, state: DecodeState, *, cached: bool) -> Part:
+def _run(model: Denoiser, one: Pass, keys: Tensor, state: DecodeState, *, cached: bool, lead: bool = True) -> Part:
     columns = _columns(one, state)
     _count(one, columns.shape[1], state)
     front = state.prompt_length if one.prompt else 0
@@ -69,8 +71,17 @@ def _run(model: Denoiser, one: Pass, keys: Tensor, state: DecodeState, *, cached
         asked=state.columns[front : columns.shape[1]].expand_as(one.query),
         cache=view,
         prompt=state.prompt_length,
+        read=None if lead or one.prompt else _read(one, state),
+        pinned=picked(state.pinned, one.rows),
     )
     return Part(one.rows, one.query, one.real, model(inputs))
+
+
+def _read(one: Pass, state: DecodeState) -> Tensor:
+    """The columns of a pass that policies read, or that hold a mask, which a commit reads. [b, w]"""
+    read = picked(state.blank, one.rows).gather(1, one.query)
+    read[one.seek] = True
+    return read
 
 
 def _columns(one: Pass, state: DecodeState) -> Tensor:

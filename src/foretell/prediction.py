@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -10,8 +11,8 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RequestError
-from foretell.protocols import Precise, Readout, Sample
-from foretell.reductions import Reductions
+from foretell.protocols import Change, Precise, Readout, Sample
+from foretell.reductions import Reductions, in_chunks
 from foretell.state import DecodeState, picked
 
 FEW = 64  # positions whose logits exist together where nobody looks at more than their tokens
@@ -81,6 +82,15 @@ class Reading:
     def entropy(self) -> Tensor:
         return self._logits.entropy
 
+    def measure(self, statistic: str, change: Change) -> Tensor:
+        """A statistic of changed logits, computed for a few positions at a time. [n]"""
+
+        def of(values: Tensor, tokens: Tensor) -> Tensor:
+            few = Reading(self.row, self.position, tokens, Reductions(change(values)), None)
+            return torch.as_tensor(getattr(few, statistic))
+
+        return in_chunks(of, self._logits.values, self.tokens)
+
     def settle(self) -> Reading:
         """Work out every statistic and let the logits go."""
         for name in ("entropy", "confidence", "gap", "margin"):  # the entropy's pass brings the normaliser along
@@ -90,7 +100,7 @@ class Reading:
 
 
 class Prediction:
-    """Implements `protocols.Beliefs`: what the passes of one step say, spread over all B rows and N positions.
+    """Implements `protocols.LogitBeliefs`: what the passes of one step say, spread over all B rows and N positions.
 
     A position that was not read keeps its old draft and reports the least possible certainty, so that nothing
     unseen can be unmasked or trigger an early commit. A filled position proposes what it holds.
@@ -103,6 +113,7 @@ class Prediction:
         self._seen = torch.zeros_like(self._blank)  # [B, N]
         self._readings: list[Reading] = []
         self._released = False
+        self._change: Change | None = None  # of the logits, before they are measured
         self._spreads: dict[str, Tensor] = {}  # statistics asked for since the last reading
         self.tokens = torch.where(self._blank, state.draft, state.window)  # [B, N]
 
@@ -166,6 +177,13 @@ class Prediction:
         """Let go of the passes and their logits. Statistics that someone has asked for by now stay."""
         self._parts, self._readings, self._released = [], [], True
 
+    def transform(self, change: Change) -> Prediction:
+        """The same proposals, with the statistics of changed logits; without logits, the least possible certainty."""
+        other, before = copy(self), self._change
+        other._change = change if before is None else lambda values: change(before(values))
+        other._spreads = {}
+        return other
+
     @property
     def confidence(self) -> Tensor:
         """Probability of the proposed token. [B, N]"""
@@ -191,10 +209,15 @@ class Prediction:
         if statistic not in self._spreads:
             if self._released:
                 raise RequestError(f"the {statistic} of a step must be read before the next step; its logits are gone")
-            values = [getattr(reading, statistic) for reading in self._readings]
+            change, readings = self._change, self._readings
+            if change is None:
+                values = [getattr(reading, statistic) for reading in readings]
+            else:
+                readings = [reading for reading in readings if reading.logits is not None]
+                values = [reading.measure(statistic, change) for reading in readings]
             dtype = values[0].dtype if values else torch.float32
             full = torch.full(self.tokens.shape, fill, dtype=dtype, device=self.tokens.device)
-            for reading, value in zip(self._readings, values, strict=True):
+            for reading, value in zip(readings, values, strict=True):
                 full[reading.row, reading.position] = value
             self._spreads[statistic] = full
         return self._spreads[statistic]

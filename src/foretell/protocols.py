@@ -6,11 +6,14 @@ computes q columns of b rows. A policy reads and answers; only `decode.denoise_s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from foretell.state import DecodeState, KVStore, Plan
+
+Change = Callable[[Tensor], Tensor]  # logits [n, V] -> logits [n, V]
 
 
 class Inputs(NamedTuple):
@@ -23,6 +26,8 @@ class Inputs(NamedTuple):
     asked: Tensor  # [b, w] which of those q may be asked for logits
     cache: KVStore | None = None
     prompt: int = 0  # columns in front of the window, padding included
+    read: Tensor | None = None  # [b, w] which of the asked columns anyone reads; None: all of them
+    pinned: Tensor | None = None  # [b, N] window positions that the request fixed in advance; None: none
 
 
 class Readout(Protocol):
@@ -75,6 +80,16 @@ class Beliefs(Protocol):
 
     @property
     def entropy(self) -> Tensor: ...
+
+
+class LogitBeliefs(Beliefs, Protocol):
+    """Beliefs whose logits still exist: what a score reads while decoding."""
+
+    def transform(self, change: Change) -> LogitBeliefs:
+        """The same proposals, with the statistics of changed logits.
+
+        Positions that a policy reads have them; others report the least possible certainty.
+        """
 
 
 class Cache(Protocol):
@@ -133,7 +148,7 @@ class Region(Protocol):
 class Score(Protocol):
     """How sure are we of each position?  (the paper's remasking strategy)"""
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, beliefs: LogitBeliefs, state: DecodeState) -> Tensor:
         """Float [B, N]; higher means unmask sooner."""
 
 

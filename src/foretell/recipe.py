@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from typing import Literal
 
-from foretell.errors import RecipeError, unknown, whole, within
+from foretell.errors import RecipeError, one_of, unknown, whole, within
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.sample.greedy import Greedy
@@ -30,8 +31,9 @@ class Recipe:
     steps: int | None = None  # None: one for every position of the window
     block_length: int | None = 32  # None: the whole window is one block
     stop_at_eos: bool = False  # compute nothing behind an end of text
-    ban_eos: bool = False  # never propose an end of text
+    ban_eos: Literal[False, True, "first"] = False  # never propose an end of text, or only the first of the end tokens
     guidance: float = 0.0  # scale of classifier-free guidance
+    guidance_pins: bool = False  # guidance masks pinned tokens as well as the prompt
     cache: Cache = Off()
     sample: Sample = Greedy()
     region: Region = Fixed()
@@ -46,6 +48,7 @@ class Recipe:
         if self.block_length is not None:
             whole("block_length", self.block_length, 1)
         within("guidance", self.guidance, 0.0, LARGEST)
+        one_of("ban_eos", spell(self.ban_eos), ("false", "true", "first"))
         for kind, member in POLICY.items():
             _check_policy(kind, member, getattr(self, kind))
         if self.transfer.parallel:

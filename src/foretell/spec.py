@@ -128,7 +128,7 @@ def _value(hint: Any, node: ast.expr, where: str) -> Any:
         return _optional(hint, node, where)
     plain = _plain(node, where)
     if get_origin(hint) is Literal:
-        return _checked(plain in get_args(hint), plain, unknown(where, str(plain), map(str, get_args(hint))))
+        return _checked(plain in get_args(hint), plain, unknown(where, str(plain), map(spell, get_args(hint))))
     if hint is float and isinstance(plain, int) and not isinstance(plain, bool):
         plain = float(plain)
     return _checked(type(plain) is hint, plain, f"{where} must be {_article(hint)}, got {ast.unparse(node)}")

@@ -41,6 +41,7 @@ class Plan(NamedTuple):
     full: Tensor | None = None  # [B] rows that recompute everything visible; None is all of them
     query: Tensor | None = None  # [B, N] window positions recomputed by the other rows
     visible: Tensor | None = None  # [B, N] window positions that exist for this pass; None is all of them
+    lead: bool = True  # whether a shifted model may compute the column before a query for filled positions too
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ from foretell.state import KVStore
 class Shifted:
     """Dream: the prediction for a column is the network's output one column earlier in the same text.
 
-    The first column of a text has no earlier one and answers for itself, also behind left padding.
+    The first column of a text has no earlier one and answers for itself, also behind left padding. So does a column
+    that nobody reads, where the one before it is not part of the pass.
     """
 
     inner: Denoiser
@@ -55,7 +56,7 @@ def everywhere(inputs: Inputs) -> Inputs:
 
 
 def _with_columns(inputs: Inputs, source: Tensor) -> Inputs:
-    """Ask for the columns `source` [b, w], computing those that the pass lacks as well.
+    """Ask for the columns `source` [b, w], computing those that the pass lacks as well where they are read.
 
     Rows lack different numbers of columns; the shorter ones repeat a column they have, which rewrites the same
     keys and values in the cache.
@@ -63,6 +64,9 @@ def _with_columns(inputs: Inputs, source: Tensor) -> Inputs:
     rows, have = inputs.columns.shape
     index = torch.full_like(inputs.canvas, -1)  # [b, L] where each column stands in the pass
     index.scatter_(1, inputs.columns, torch.arange(have, device=source.device).expand(rows, have))
+    if inputs.read is not None:
+        known = index.gather(1, source) >= 0
+        source = torch.where(known | inputs.read, source, inputs.columns.gather(1, inputs.asked))
     wanted = torch.zeros_like(inputs.keys).scatter(1, source, True)
     lacking = wanted & (index < 0)  # [b, L]
     width = int(lacking.sum(dim=1).max()) if rows else 0
@@ -103,11 +107,13 @@ class PairKV:
 class Guided:
     """Classifier-free guidance: un + (scale + 1)(cond - un), where `un` does not see the prompt.
 
-    Costs two forward passes a step. Scale 0 is the model alone, bit for bit.
+    Costs two forward passes per step. Scale 0 is the model alone, bit for bit.
+    `pins`: `un` does not see pinned tokens either, as in the released code.
     """
 
     inner: Denoiser
     scale: float
+    pins: bool = False
 
     def __post_init__(self) -> None:
         if not isfinite(self.scale) or self.scale < 0:
@@ -124,6 +130,8 @@ class Guided:
         canvas = inputs.canvas.clone()
         # Padding is masked along with the prompt: nothing attends to it.
         canvas[:, : inputs.prompt] = self.mask_id
+        if self.pins and inputs.pinned is not None:
+            canvas[:, inputs.prompt :].masked_fill_(inputs.pinned, self.mask_id)
         told = self.inner(inputs._replace(cache=stores and stores.told))
         untold = self.inner(inputs._replace(canvas=canvas, cache=stores and stores.untold))
         return _Contrast(told, untold, self.scale)

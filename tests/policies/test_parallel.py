@@ -24,6 +24,7 @@ from foretell.policies.transfer.entropy_threshold import EntropyThreshold
 from foretell.policies.transfer.factor import Factor
 from foretell.policies.transfer.frechet import Frechet
 from foretell.policies.transfer.jot import JoT
+from foretell.policies.transfer.opening import Opening
 from foretell.policies.transfer.paced import Paced
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.transfer.threshold import Threshold
@@ -72,6 +73,24 @@ def test_threshold_takes_all_that_are_sure_and_always_the_best() -> None:
     assert picked(Threshold(0.0), state, seen) == [[0, 1, 2, 3, 4, 5]] * 2
 
 
+def test_threshold_by_score() -> None:
+    state, seen = state_of(["..."]), told(confidence=[[0.95, 0.2, 0.9]])
+    assert picked(Threshold(0.9, by="score"), state, seen, [[0.1, 0.95, 0.92]]) == [[1, 2]]
+    with pytest.raises(RecipeError, match="unknown threshold's by 'luck'"):
+        Threshold(by="luck")  # type: ignore[arg-type]
+
+
+def test_opening_fills_the_first_mask_of_an_untouched_block() -> None:
+    state, seen = state_of(["....", "x...", "xx.."], block=2), told(confidence=[[0.1, 0.99, 0.99, 0.99]] * 3)
+    assert picked(Opening(), state, seen) == [[0], [1], [2]]
+    one, sure = state_of(["x..."], block=4), told(confidence=[[0.1, 0.99, 0.99, 0.99]])
+    assert picked(Opening(), one, sure) == [[1, 2, 3]]
+    one.pinned[0, 0] = True  # given, not filled
+    assert picked(Opening(), one, sure) == [[1]]
+    assert Opening().parallel
+    assert not Opening(Quota()).parallel
+
+
 def test_threshold_relaxes_as_the_block_fills() -> None:
     """0.9 (1 - 0.3 (1 - 2/4)) = 0.765; pinned positions are no part of the block's share."""
     seen = told(confidence=[[0.0, 0.0, 0.77, 0.76], [0.76, 0.1, 0.77, 0.2]])
@@ -103,11 +122,15 @@ def test_factor_by_hand() -> None:
 
 
 def test_factor_holds_for_the_last_mask_too() -> None:
-    """All but the last are sure; the released code would fill that one along with them."""
+    """All but the last are sure; the released code fills that one together with them."""
     state, seen = state_of(["x..."]), told(confidence=[[0.0, 0.99, 0.99, 0.3]])
     assert picked(Factor(), state, seen) == [[1, 2]]
+    assert picked(Factor(last=True), state, seen) == [[1, 2, 3]]
     alone = state_of(["xxx."])
     assert picked(Factor(), alone, seen) == [[3]]  # one at the least
+    doubtful = told(confidence=[[0.0, 0.2, 0.3, 0.1]])
+    assert picked(Factor(last=True), state, doubtful) == [[2]]  # the second of three fails, and is not the last
+    assert picked(Factor(last=True), state_of(["xx.."]), doubtful) == [[2, 3]]  # the best goes, and the last with it
 
 
 def test_frechet_by_hand() -> None:

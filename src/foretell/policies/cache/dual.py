@@ -18,16 +18,19 @@ class Dual:
 
     What a stopping rule watches is computed along with it, so that its gap is never stale.
     `refresh` adds a full pass every so many steps (1: always, which is exact); 0 adds none.
+    `lead`: Dream reads a block's first token from the column before it, which is computed along with the block. The
+    released code leaves that column out and fills the first token on entering: `lead=false` with `transfer=opening`.
     """
 
     stores: ClassVar[bool] = True
 
     refresh: int = 0
     window: Window = Everything()
+    lead: bool = True
 
     def __post_init__(self) -> None:
         whole("dual's refresh", self.refresh, 0)
 
     def __call__(self, state: DecodeState) -> Plan:
         entered = state.cached_block != state.block
-        return Plan(entered | due(state, self.refresh), state.in_block, self.window(state))
+        return Plan(entered | due(state, self.refresh), state.in_block, self.window(state), self.lead)

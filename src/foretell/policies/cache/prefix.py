@@ -17,12 +17,15 @@ class Prefix:
     """Entering a block costs a full pass, which fills masks too; in between, the block and all behind it are computed.
 
     `refresh` adds a full pass every so many steps (1: always, which is exact); 0 adds none.
+    `lead`: Dream reads a block's first token from the column before it, which is computed along with the block. The
+    released code leaves that column out and fills the first token on entering: `lead=false` with `transfer=opening`.
     """
 
     stores: ClassVar[bool] = True
 
     refresh: int = 0
     window: Window = Everything()
+    lead: bool = True
 
     def __post_init__(self) -> None:
         whole("prefix's refresh", self.refresh, 0)
@@ -30,4 +33,4 @@ class Prefix:
     def __call__(self, state: DecodeState) -> Plan:
         entered = state.cached_block != state.block
         onwards = state.positions >= (state.block * state.block_length)[:, None]
-        return Plan(entered | due(state, self.refresh), onwards, self.window(state))
+        return Plan(entered | due(state, self.refresh), onwards, self.window(state), self.lead)

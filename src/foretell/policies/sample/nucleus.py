@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from foretell.errors import whole, within
 from foretell.noise import uniform
@@ -20,7 +21,8 @@ _STREAM = 2
 class Nucleus:
     """The smallest set of tokens that holds `top_p` of the probability, and at most `top_k` of them (0: no limit).
 
-    A temperature of 0 is greedy. Confidence, gap and entropy stay those of the model, before the cut.
+    A temperature of 0 is greedy. Confidence, gap and entropy stay those of the model, before the cut;
+    `score=filtered` ranks by those after it.
     """
 
     temperature: float = 1.0
@@ -28,9 +30,7 @@ class Nucleus:
     top_k: int = 0
 
     def __post_init__(self) -> None:
-        within("nucleus' temperature", self.temperature, 0.0, 1e6)
-        within("nucleus' top_p", self.top_p, 0.0, 1.0)
-        whole("nucleus' top_k", self.top_k, 0)
+        check_cut("nucleus", self.temperature, self.top_p, self.top_k)
 
     def __call__(self, logits: Logits, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:
@@ -38,13 +38,29 @@ class Nucleus:
         return in_chunks(lambda *piece: self._draw(state, *piece), logits.values, row, position)
 
     def _draw(self, state: DecodeState, logits: Tensor, row: Tensor, position: Tensor) -> Tensor:
-        scaled, order = (logits.float() / self.temperature).sort(dim=-1, descending=True, stable=True)
-        probs = scaled.softmax(dim=-1)
-        kept = probs.cumsum(dim=-1) - probs < self.top_p
-        kept[:, 0] = True
-        if self.top_k:
-            kept[:, self.top_k :] = False
-        below = (probs * kept).double().cumsum(dim=-1)
+        values, order = cut(logits, self.temperature, self.top_p, self.top_k)
+        below = values.softmax(dim=-1).double().cumsum(dim=-1)
         draw = uniform(state, row, position, _STREAM) * below[:, -1]
         rank = torch.searchsorted(below, draw[:, None], right=True)
         return order.gather(-1, rank.clamp(max=order.shape[-1] - 1)).squeeze(-1)
+
+
+def check_cut(name: str, temperature: float, top_p: float, top_k: int) -> None:
+    """A `RecipeError` unless these are a temperature, a share and a number of tokens."""
+    within(f"{name}'s temperature", temperature, 0.0, 1e6)
+    within(f"{name}'s top_p", top_p, 0.0, 1.0)
+    whole(f"{name}'s top_k", top_k, 0)
+
+
+def cut(logits: Tensor, temperature: float, top_p: float, top_k: int) -> tuple[Tensor, Tensor]:
+    """Logits / temperature from the highest down, -inf outside of the cut, and the tokens that they belong to.
+
+    The share `top_p` is counted before the limit `top_k`. [n, V] each
+    """
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    values, order = (precise / temperature).sort(dim=-1, descending=True, stable=True)
+    before = F.pad(values.softmax(dim=-1).cumsum(dim=-1)[:, :-1], (1, 0))  # the share of more likely tokens
+    dropped = before > top_p
+    if top_k:
+        dropped[:, top_k:] = True
+    return values.masked_fill(dropped, -torch.inf), order

@@ -8,17 +8,24 @@ import torch
 from torch import Tensor
 
 from foretell.policies.score.confidence import Confidence
-from foretell.protocols import Beliefs, Score
+from foretell.protocols import LogitBeliefs, Score
 from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Any score, with the lowest finite value wherever the proposed token would end the text."""
+    """Any score, with the lowest finite value wherever the proposed token would end the text.
+
+    `renormalize`: the score is that of the distribution without the end tokens, as the released code has it.
+    """
 
     score: Score = Confidence()
+    renormalize: bool = False
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
-        scores = self.score(beliefs, state)
-        ends = torch.isin(beliefs.tokens, beliefs.tokens.new_tensor(state.end_ids))
-        return scores.masked_fill(ends, torch.finfo(scores.dtype).min)
+    def __call__(self, beliefs: LogitBeliefs, state: DecodeState) -> Tensor:
+        ends = beliefs.tokens.new_tensor(state.end_ids)
+        if self.renormalize:
+            scores = self.score(beliefs.transform(lambda logits: logits.index_fill(1, ends, -torch.inf)), state)
+        else:
+            scores = self.score(beliefs, state)
+        return scores.masked_fill(torch.isin(beliefs.tokens, ends), torch.finfo(scores.dtype).min)

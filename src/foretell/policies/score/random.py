@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from foretell.noise import uniform
+from foretell.noise import uniform_grid
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
 
@@ -17,6 +16,4 @@ _STREAM = 3
 @dataclass(frozen=True, slots=True)
 class Random:
     def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
-        row = torch.arange(len(state.step), device=state.step.device).repeat_interleave(state.length)
-        draws = uniform(state, row, state.positions.repeat(len(state.step)), _STREAM)
-        return draws.view_as(state.draft)
+        return uniform_grid(state, _STREAM)

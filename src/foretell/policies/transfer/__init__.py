@@ -7,6 +7,7 @@ from foretell.policies.transfer.entropy_threshold import EntropyThreshold
 from foretell.policies.transfer.factor import Factor
 from foretell.policies.transfer.frechet import Frechet
 from foretell.policies.transfer.jot import JoT
+from foretell.policies.transfer.opening import Opening
 from foretell.policies.transfer.paced import Paced
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.transfer.threshold import Threshold
@@ -19,6 +20,7 @@ TRANSFERS: dict[str, type] = {
     "frechet": Frechet,
     "jot": JoT,
     "paced": Paced,
+    "opening": Opening,
     "quota": Quota,
     "threshold": Threshold,
     "timesteps": Timesteps,

@@ -17,11 +17,12 @@ from foretell.state import DecodeState
 class Factor:
     """The largest n with (n + 1)(1 - c_n) < `factor`, for confidences c from the highest down; one at the least.
 
-    The last mask of a block obeys the rule like any other; the released code fills it even where it fails.
+    `last`: fill a block's last mask together with the others even where it fails, as the released code does.
     """
 
     parallel: ClassVar[bool] = True
     factor: float = 1.0
+    last: bool = False
 
     def __post_init__(self) -> None:
         within("factor's factor", self.factor, 0.0)
@@ -32,4 +33,7 @@ class Factor:
         doubt = 1 - beliefs.confidence.gather(1, order)
         n = state.positions + 1
         holds = ((n + 1) * doubt < self.factor) & among.gather(1, order)
+        if self.last:
+            size = among.sum(dim=1, keepdim=True)
+            holds |= (n == size) & (holds.sum(dim=1, keepdim=True).clamp(min=1) >= size - 1)  # one goes in any case
         return at_least_one(first(order, holds), scores, state)

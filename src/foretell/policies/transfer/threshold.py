@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from foretell.errors import within
+from foretell.errors import one_of, within
 from foretell.policies.transfer.ranks import at_least_one, hopeful
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
@@ -19,18 +19,21 @@ class Threshold:
 
     `relax` lowers the bar as the block fills, to value (1 - relax (1 - share of the block that is masked))
     (Streaming-dLLM, with 0.3); pinned positions are no part of that share.
+    `by`: whether the model's confidence or the recipe's score is compared (the released code compares its score).
     """
 
     parallel: ClassVar[bool] = True
     value: float = 0.9
     relax: float = 0.0
+    by: Literal["confidence", "score"] = "confidence"
 
     def __post_init__(self) -> None:
         within("threshold's value", self.value, 0.0, 1.0)
         within("threshold's relax", self.relax, 0.0, 1.0)
+        one_of("threshold's by", self.by, ("confidence", "score"))
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
-        confidence = beliefs.confidence
+        confidence = scores if self.by == "score" else beliefs.confidence
         block = (state.in_block & ~state.pinned).sum(dim=1).clamp(min=1)
         masked = state.eligible.sum(dim=1).to(confidence.dtype) / block
         bar = self.value * (1 - self.relax * (1 - masked))

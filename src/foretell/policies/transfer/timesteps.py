@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from foretell.errors import within
+from foretell.noise import uniform_grid
 from foretell.policies.transfer.ranks import best
 from foretell.protocols import Beliefs
 from foretell.state import DecodeState
+
+_STREAM = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +22,12 @@ class Timesteps:
     """Every block runs through the whole of t in its own steps; Dream's stock loop has a single block.
 
     The share is rounded down, so early steps may fill nothing, and a block's last step takes what is left.
+    `independent`: each mask goes with the share as its probability, whatever its score (Dream's `alg=origin`).
     """
 
     parallel: ClassVar[bool] = False
     eps: float = 1e-3
+    independent: bool = False
 
     def __post_init__(self) -> None:
         within("timesteps' eps", self.eps, 0.0, 1.0)
@@ -33,6 +38,7 @@ class Timesteps:
         steps = (end - start).clamp(min=1)
         index = torch.minimum((state.step - start).clamp(min=0), steps - 1)
         t, s = (1 - (1 - self.eps) * at / steps for at in (index, index + 1))
-        masks = state.eligible.sum(dim=1)
-        quota = torch.where(index + 1 == steps, masks, (masks * (1 - s / t)).long())
-        return best(scores, quota)
+        share = torch.where(index + 1 == steps, 1, 1 - s / t)
+        if self.independent:
+            return state.eligible & (uniform_grid(state, _STREAM) < share[:, None])
+        return best(scores, (state.eligible.sum(dim=1) * share).long())

@@ -1,0 +1,28 @@
+"""Entering a block fills its first mask and nothing else (Fast-dLLM's cache for Dream)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretell.policies.transfer.threshold import Threshold
+from foretell.protocols import Beliefs, Transfer
+from foretell.state import DecodeState
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The first mask of a block in which nothing was filled yet; then whatever `transfer` fills."""
+
+    transfer: Transfer = Threshold()
+
+    @property
+    def parallel(self) -> bool:
+        return self.transfer.parallel
+
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+        masks = state.eligible
+        untouched = (masks == (state.in_block & ~state.pinned)).all(dim=1, keepdim=True)
+        return torch.where(untouched, masks & (masks.cumsum(dim=1) == 1), self.transfer(scores, beliefs, state))
