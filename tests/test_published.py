@@ -180,7 +180,7 @@ def test_dream(text: str, options: dict[str, Any], steps: int, eps: float) -> No
     changes += [f"{inner}.{name}={value}" for name, value in hot.items() if "filtered" in text]
     changes += [f"sample.{name}={value}" for name, value in (hot | {"top_k": 4}).items() if hot]
     recipe = published(text, *changes)
-    for seed in range(4):
+    for seed in range(3):
         model = network(seed, VOCAB)
         expected = dream.generate(
             *(partial(every_column, model), prompt_of(seed), 14, 0),
@@ -244,7 +244,7 @@ def test_fast_dllm(text: str, cache: str, family: str, rule: fast_dllm.Rule) -> 
         changes += ["transfer.transfer.value=0.7" if family else "transfer.value=0.7"]
     changes += ["score.top_k=3"] if family else []
     recipe, stale, parallel = published(text, *changes), 0, 0
-    for seed in range(5):
+    for seed in range(4):
         model = network(seed, VOCAB, spread=2.5)
         expected = fast_dllm.generate(
             model, prompt_of(seed), length, 4, cache, rule, dream=bool(family), top_k=3 if family else 0
@@ -289,7 +289,7 @@ def test_every_option_of_fast_dllm_changes_something(text: str, change: str) -> 
 def test_a_noisy_order_is_drawn_without_replacement() -> None:
     """The first two of three masks, over many seeds, against the product of their shares."""
     recipe = foretell.parse("full score=noisy(confidence,0.5) steps=3")
-    rows = 4000
+    rows = 2000
     state = lay_out([Request((1,), Layout(3), recipe, seed=seed) for seed in range(rows)], 0)
     sure = torch.tensor([0.2, 0.5, 0.9]).expand(rows, 3)
     seen: Any = SimpleNamespace(confidence=sure)
