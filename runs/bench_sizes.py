@@ -15,15 +15,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import foretell
-from foretell.decode import decode, denoise_step
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.lab.memory import Peak
 from foretell.lab.timing import Stopwatch, Watched, in_turn
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import decode, denoise_step
+from foretell.loop.protocols import Beliefs, Inputs, Stop, Verdict
+from foretell.loop.state import DecodeState
+from foretell.loop.view import StateView
 from foretell.models.faster import compile_blocks, quantize_weights
 from foretell.models.transformer import Transformer, TransformerConfig
-from foretell.protocols import Beliefs, Inputs, Stop, Verdict
-from foretell.recipe import Recipe
-from foretell.state import DecodeState
+from foretell.recipes.recipe import Recipe
 
 Tell = Callable[[str, int, float], None]
 SUFFIX, ANSWER = (1, 2, 3), 5  # pinned tokens, and positions that a stopping rule watches behind them
@@ -139,10 +140,10 @@ class Checked:
     inner: Stop
     watch: Stopwatch
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return self.inner.reads(state)
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         with self.watch.running():
             return self.inner(beliefs, state)
 
@@ -186,7 +187,9 @@ def memory(size: Size, windows: tuple[int, ...]) -> dict[str, Any]:
 def _peak(model: Transformer, size: Size, recipe: str, observed: bool) -> float:
     state, asked = size.state(recipe)
     with Peak() as peak:
-        denoise_step(Watched(model, peak.aside), state, asked, observed=observed)
+        step = denoise_step(Watched(model, peak.aside), state, asked)
+        if observed:
+            _ = step.draft
     return float(peak.most) / (4 * size.vocabulary)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from statistics import quantiles
 from typing import Any, Literal
@@ -26,13 +26,13 @@ from foretell.lab.report import Row, compare
 from foretell.lab.results import Record
 from foretell.lab.statistics import Interval, bootstrap, wilson
 from foretell.lab.ways import Way
+from foretell.loop.protocols import Region
 from foretell.plots.stops import Stopped, risks
 from foretell.policies.region.delimiter import Delimiter
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.region.pattern import Pattern
 from foretell.policies.stop.prophet import Prophet
-from foretell.protocols import Region
-from foretell.spec import spell
+from foretell.recipes.text import spell
 from page import command, percent, prose, publish, spread, subject, table
 from shared import SEED, benchmark, go, options_of, parser_of, renamed, studied
 
@@ -87,7 +87,7 @@ def seen(one: Study, region: Region) -> Seen:
     there, still, looked, taken, rows = [], [], 0, 0.0, 0
     for case in one.cases:
         trace = case.trace
-        state = replace(trace.states(region), draft=trace.tokens, words=trace.spelling())  # words that know nothing yet
+        state = trace.states(region).with_text(draft=trace.tokens)  # its spelling remembers nothing yet
         started = time.process_time()
         places = region(state)
         taken, rows = taken + time.process_time() - started, rows + len(places)

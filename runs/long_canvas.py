@@ -10,10 +10,10 @@ from statistics import median
 
 import torch
 
-from foretell.decode import decode
-from foretell.layout import Layout, Request, lay_out
+from foretell.engine.request import Layout, Request, lay_out
+from foretell.loop.decode import decode
 from foretell.models.transformer import Transformer, TransformerConfig
-from foretell.presets import parse
+from foretell.recipes.presets import parse
 
 PROMPT, WINDOW, BLOCK, ROUNDS = 64, 512, 32, 3
 RECIPES = {
@@ -42,10 +42,10 @@ def long_canvas() -> list[list[str]]:
             recipe = parse(f"{text} steps={WINDOW // 8} block_length={BLOCK}")
             state = lay_out([Request(tuple(range(1, PROMPT + 1)), Layout(WINDOW), recipe)], model.mask_id)
             started = time.perf_counter()
-            for _ in decode(model, state, recipe):
-                pass
+            for step in decode(model, state, recipe):
+                state = step.after
             seconds[name].append(time.perf_counter() - started)
-            cost[name] = int(state.forwards[0]), int(state.computed[0])
+            cost[name] = int(state.meters.forwards[0]), int(state.meters.needed[0])
     full = median(seconds["full"]), cost["full"][1]
     return [
         [name, str(cost[name][0]), f"{full[1] / cost[name][1]:.2f}x", f"{full[0] / median(seconds[name]):.2f}x"]

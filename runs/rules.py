@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from foretell.engine.files import replacing
+from foretell.engine.trace_files import replacing
 from foretell.lab.families import Family, judged
 from foretell.lab.judge import Lesson, importance, labels, seen, taught
 from foretell.lab.outcomes import Outcomes, outcomes
 from foretell.lab.replays import Case
 from foretell.lab.results import Record
 from foretell.policies.stop.judge import Judge
-from foretell.spec import spell
+from foretell.recipes.text import spell
 from shared import ROOT, SEED, TASKS, parser_of, studied
 
 TAUGHT = 500  # problems a task that judges are trained on, and nothing else

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from foretell.decode import Step, decode
-from foretell.layout import Request, lay_out
+from foretell.engine.request import Request, lay_out
+from foretell.loop.decode import Step, decode
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Denoiser, Inputs, Readout
+from foretell.loop.spelling import Spelling
+from foretell.loop.state import PARTS, DecodeState
 from foretell.models.toy import Toy
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.policies.region.boxed import Boxed
 from foretell.policies.region.delimiter import Delimiter
 from foretell.policies.region.json import Json
 from foretell.policies.region.pattern import Pattern
-from foretell.protocols import Denoiser, Inputs, Readout
-from foretell.state import DecodeState, KVStore
-from foretell.words import Words
 
 # Tokens of which random drafts make something that each of these regions finds.
 PIECES = ("<mask>", " a", "<end>", "=", "\\boxed{", "}", '{"k":', "7", " 8", "]", ". ", "[")
-WORDS = Words(lambda token: PIECES[token] if token < len(PIECES) else f" w{token}")
+WORDS = Spelling(lambda token: PIECES[token] if token < len(PIECES) else f" w{token}")
 SOUGHT: list[Any] = [
     *(Delimiter("="), Delimiter("A", length=1, end="word"), Boxed(), Json("k"), Json("0")),
     *(Pattern(r"\d+"), Pattern("(a)(.)"), Pattern("(a)(.)", group=2)),
@@ -71,8 +72,18 @@ def model_of(kind: str, seed: int, vocab: int = 24) -> Denoiser:
 
 def run(model: Denoiser, requests: list[Request], end_ids: tuple[int, ...] = ()) -> tuple[DecodeState, list[Step]]:
     """Decode a batch to its end."""
-    state = lay_out(requests, model.mask_id, end_ids, words=WORDS)
-    return state, list(decode(model, state, requests[0].recipe))
+    state = lay_out(requests, model.mask_id, end_ids, spelling=WORDS)
+    steps = list(decode(model, state, requests[0].recipe))
+    return steps[-1].after, steps
+
+
+def with_fields(state: DecodeState, **changes: Any) -> DecodeState:
+    """A copy of a state with some fields of its parts replaced, whichever part has them."""
+    parts = {name: getattr(state, name) for name in PARTS}
+    owners = {field.name: name for name, part in reversed(parts.items()) for field in fields(part)}  # rows, text first
+    for name, value in changes.items():
+        parts[owners[name]] = replace(parts[owners[name]], **{name: value})
+    return replace(state, **parts)
 
 
 def logits_of(model: Denoiser, canvas: list[int], length: int) -> Tensor:

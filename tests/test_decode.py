@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foretell
-from foretell.decode import denoise_step
-from foretell.layout import Layout, Request, lay_out
+from foretell.engine.request import Layout, Request, lay_out
+from foretell.loop.decode import denoise_step
+from foretell.loop.noise import uniform
 from foretell.models.transformer import Transformer
-from foretell.noise import uniform
 from foretell.policies.score.confidence import Confidence
 from foretell.policies.score.entropy import Entropy
 from foretell.policies.score.margin import Margin
@@ -23,7 +23,7 @@ from foretell.policies.score.random import Random
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
-from foretell.recipe import Recipe
+from foretell.recipes.recipe import Recipe
 from tests import reference
 from tests.helpers import Double, logits_of, model_of, network, run
 
@@ -63,8 +63,8 @@ def expected(model: Any, request: Request, remasking: str) -> reference.Run:
     state = lay_out([request], model.mask_id)
 
     def draw(step: int, position: int) -> float:
-        state.step[:] = step
-        return float(uniform(state, torch.tensor([0]), torch.tensor([position]), stream=3))
+        now = state.with_text(step=torch.tensor([step]))
+        return float(uniform(now, torch.tensor([0]), torch.tensor([position]), stream=3))
 
     return reference.decode(
         lambda canvas: logits_of(model, canvas, layout.length).tolist(),
@@ -91,7 +91,7 @@ def test_agrees_with_algorithm_1(case: tuple[str, int, Request, str]) -> None:
     state, steps = run(model, [request])
     assert state.window[0].tolist() == oracle.tokens
     assert int(state.step[0]) == oracle.steps
-    assert [step.unmasked[0].nonzero().squeeze(1).tolist() for step in steps] == oracle.filled
+    assert [step.filled[0].nonzero().squeeze(1).tolist() for step in steps] == oracle.filled
     assert [i for i, step in enumerate(steps) if step.settled[0]] == ([] if oracle.exit is None else [oracle.exit])
 
 
@@ -118,7 +118,7 @@ def test_remaskings_fill_in_different_orders() -> None:
     orders = set()
     for score in SCORES.values():
         _, steps = run(model, [Request((1,), Layout(16), Recipe(block_length=16, score=score))])
-        orders.add(tuple(int(step.unmasked[0].int().argmax()) for step in steps))
+        orders.add(tuple(int(step.filled[0].int().argmax()) for step in steps))
     assert len(orders) >= 3
 
 
@@ -128,7 +128,7 @@ def test_a_truncated_budget_is_kept(budget: int) -> None:
     state, steps = run(model_of("toy", 1), [Request((1,), Layout(16), Recipe(steps=budget, block_length=4))])
     assert len(steps) == budget
     assert not state.blank.any()
-    sizes = [int(step.unmasked.sum()) for step in steps]
+    sizes = [int(step.filled.sum()) for step in steps]
     assert sum(sizes) == 16
     if 16 % budget == 0 and budget >= 4:
         assert set(sizes) == {16 // budget}
@@ -165,7 +165,7 @@ def test_gaps_of_a_half_precision_model_are_not_rounded() -> None:
     """In bfloat16 neighbouring logits are 1/16 apart or more; the gap that a rule reads is not."""
     request = Request((1, 2), Layout(8, answer=(0, 8)), Recipe(stop=Prophet()))
     rough, state = network(4).bfloat16(), lay_out([request], 0)
-    gap = denoise_step(rough, state, request.recipe, observed=True).beliefs.gap
+    gap = denoise_step(rough, state, request.recipe).beliefs.gap
     assert gap.dtype == torch.float32
     assert (gap >= 0).all()
     assert ((gap * 16) % 1 != 0).any()

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foretell
-from foretell.decode import denoise_step
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.scheduler import Scheduler
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import denoise_step
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.drift import Drift
 from foretell.policies.cache.dual import Dual
@@ -52,10 +52,10 @@ from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.transfer.timesteps import Timesteps
 from foretell.policies.verify.recheck import Recheck
 from foretell.policies.verify.trust import Trust
-from foretell.policies.window.decayed import Decayed
-from foretell.policies.window.everything import Everything
-from foretell.policies.window.near import Near
-from foretell.recipe import Recipe
+from foretell.policies.visible.decayed import Decayed
+from foretell.policies.visible.everything import Everything
+from foretell.policies.visible.near import Near
+from foretell.recipes.recipe import Recipe
 from tests.helpers import SOUGHT, WORDS, model_of, run
 
 END = 2
@@ -132,23 +132,25 @@ def test_every_step_keeps_the_promises(requests: list[Request], store: Any, wind
     """On a toy without a cache, and on a network with every cache and window."""
     model, recipe = model_of("network" if store else "toy", seed, vocab=12), requests[0].recipe
     if store:
-        recipe = replace(recipe, cache=replace(store, window=window))
-    state = lay_out([replace(request, recipe=recipe) for request in requests], model.mask_id, (END,), words=WORDS)
+        recipe = replace(recipe, cache=replace(store, visible=window))
+    state = lay_out([replace(request, recipe=recipe) for request in requests], model.mask_id, (END,), spelling=WORDS)
     prompt, pinned = state.canvas[:, : state.prompt_length].clone(), state.window[state.pinned].clone()
     while not state.done.all():
-        before, eligible, masked = state.window.clone(), state.eligible, state.masked
+        before, eligible, masked, step = state.window, state.eligible, state.masked, state.step
         done, checking, taken = state.done, state.checking, denoise_step(model, state, recipe)
-        commits = taken.settled | checking | (taken.index + 1 >= state.budget)
+        assert torch.equal(before, state.window)  # a step leaves the state before it as it was
+        state = taken.after
+        commits = taken.settled | checking | (step + 1 >= state.budget)
         assert torch.equal(state.canvas[:, : state.prompt_length], prompt)
         assert torch.equal(state.window[state.pinned], pinned)
         assert torch.equal(state.window[done], before[done])  # a row that has stopped never changes again
-        assert torch.equal(state.step > taken.index, ~done)  # a step rises for every live row, and no other
-        assert not (taken.unmasked & ~torch.where(commits[:, None], masked, eligible) & ~state.ended).any()
+        assert torch.equal(state.step > step, ~done)  # a step rises for every live row, and no other
+        assert not (taken.filled & ~torch.where(commits[:, None], masked, eligible) & ~state.ended).any()
         assert torch.equal(torch.where(state.blank, taken.draft, state.window), taken.draft)
         changed = state.window != before
-        assert not (changed & ~masked & ~state.ended & ~(state.hasty & checking[:, None])).any()
+        assert not (changed & ~masked & ~state.ended & ~(state.recheck.committed & checking[:, None])).any()
         if recipe.transfer == Quota() or recipe.transfer.parallel:
-            assert (taken.unmasked.any(dim=1) | done | checking).all()  # at least one mask goes per step
+            assert (taken.filled.any(dim=1) | done | checking).all()  # at least one mask goes per step
     assert not state.blank.any()
     assert (state.step <= state.budget).all()
     if recipe.ban_eos:
@@ -162,7 +164,7 @@ def test_batch_equals_singles_equals_scheduler(requests: list[Request], seed: in
     together, _ = run(model, requests, (END,))
     shuffled, _ = run(model, requests[::-1], (END,))
     assert torch.equal(shuffled.window.flip(0), together.window)
-    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room, words=WORDS).run(requests)}
+    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room, spelling=WORDS).run(requests)}
     for row, request in enumerate(requests):
         alone, _ = run(model, [request], (END,))
         assert alone.window[0].tolist() == together.window[row].tolist() == list(outcomes[row].tokens)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from foretell.policies import POLICIES
-from foretell.protocols import Verdict
+from foretell.loop.protocols import Verdict
 
 
 @dataclass(frozen=True)

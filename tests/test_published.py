@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import foretell
-from foretell.decode import denoise_step
-from foretell.layout import Layout, Request, lay_out
+from foretell.engine.request import Layout, Request, lay_out
+from foretell.loop.decode import denoise_step
+from foretell.loop.noise import uniform, uniforms
+from foretell.loop.wrappers import Shifted
 from foretell.models.transformer import Transformer
-from foretell.noise import uniform, uniforms
-from foretell.recipe import Recipe
-from foretell.wrappers import Shifted
+from foretell.recipes.recipe import Recipe
 from tests.helpers import logits_of, network, run
 from tests.references import dream, fast_dllm, llada
 from tests.references.distributions import Row, cut, without
@@ -306,7 +306,7 @@ def test_changes_of_the_logits_add_up() -> None:
     recipe = foretell.parse("full score=deferred(filtered(confidence,top_k=2),renormalize=true) block_length=8")
     model, state = network(1, VOCAB), lay_out([Request((3, 4), Layout(8), recipe)], 0, ENDS)
     rows = [without(row, 0) for row in every_column(model, [3, 4, *[0] * 8])[2:]]
-    beliefs = denoise_step(model, state, recipe, observed=True).beliefs
+    beliefs = denoise_step(model, state, recipe).beliefs
     ends = [row.index(max(row)) in ENDS for row in rows]
     expected = [max(cut(without(row, *ENDS), 0.0, 1.0, 2)) for row in rows]
     fresh = lay_out([Request((3, 4), Layout(8), recipe)], 0, ENDS)

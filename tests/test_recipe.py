@@ -10,10 +10,12 @@ import pytest
 import torch
 
 import foretell
-from foretell.decode import decode
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import RecipeError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import decode
+from foretell.loop.protocols import Verdict
+from foretell.loop.view import StateView
 from foretell.models.toy import Toy
 from foretell.policies import POLICIES
 from foretell.policies.region.delimiter import Delimiter
@@ -37,11 +39,9 @@ from foretell.policies.transfer.factor import Factor
 from foretell.policies.transfer.jot import JoT
 from foretell.policies.transfer.opening import Opening
 from foretell.policies.transfer.threshold import Threshold
-from foretell.presets import PRESETS
-from foretell.protocols import Verdict
-from foretell.recipe import Recipe
-from foretell.spec import signature
-from foretell.state import DecodeState
+from foretell.recipes.presets import PRESETS
+from foretell.recipes.recipe import Recipe
+from foretell.recipes.text import signature
 
 PROPHET = PRESETS["prophet"].recipe
 
@@ -173,8 +173,7 @@ def test_a_clock_that_is_said_is_taken(stop: Any) -> None:
 def test_a_clock_unsaid_is_by_steps() -> None:
     """So that recipes without it mean what they always did; said, it is another recipe and the same rule."""
     state = lay_out([Request((1,), Layout(4, answer=(0, 4)), Recipe(steps=8))], 0)
-    state.step += 5
-    state.window[0, :1] = 3
+    state = state.with_text(step=state.step + 5, window=torch.tensor([[3, 0, 0, 0]]))
     bars = [Prophet(clock=clock)(_Gaps(), state).bar for clock in (None, "steps", "tokens")]
     assert [float(bar) for bar in bars if bar is not None] == [5.0, 5.0, 7.5]
     assert str(replace(PROPHET, stop=Prophet(clock="steps"))) == "full stop=prophet(clock=steps)"
@@ -207,10 +206,10 @@ class Own:
     def __init__(self, said: Any) -> None:
         self.said = said
 
-    def reads(self, state: DecodeState) -> Any:
+    def reads(self, state: StateView) -> Any:
         return state.answer
 
-    def __call__(self, beliefs: Any, state: DecodeState) -> Any:
+    def __call__(self, beliefs: Any, state: StateView) -> Any:
         return self.said(beliefs, state)
 
 
@@ -218,10 +217,10 @@ class Own:
 class Melting:
     at: float = 0.5
 
-    def reads(self, state: DecodeState) -> Any:
+    def reads(self, state: StateView) -> Any:
         return state.answer
 
-    def __call__(self, beliefs: Any, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Any, state: StateView) -> Verdict:
         return Verdict(state.answer.any(dim=1))
 
 
@@ -247,7 +246,7 @@ def test_what_is_no_policy_is_refused(given: dict[str, Any], says: str) -> None:
         (lambda _b, _s: True, "Own returned True, a bool; .* a Verdict whose `settled` is a bool tensor"),
         (
             lambda b, _s: Verdict(b.confidence.mean() > 0.5),
-            "`settled` is a bool tensor of shape .*; .* each of the B rows",
+            "`settled` is a bool tensor of shape .*; .* one value per row",
         ),
         (lambda b, _s: Verdict(b.confidence.mean(dim=1)), "`settled` is a float32 tensor of shape"),
         (lambda b, _s: Verdict(b.confidence > 0.5), "`settled` is a bool tensor of shape"),

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretell import reductions
-from foretell.reductions import Reductions
+from foretell.loop import reductions
+from foretell.loop.reductions import Reductions
 
 
 @pytest.mark.parametrize("vocabulary", [5, 64, 100, 1024, 126_464])

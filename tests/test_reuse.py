@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import foretell
-from foretell.decode import decode
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import RecipeError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import decode, denoise_step
+from foretell.loop.parts import KVStore, Plan
+from foretell.loop.protocols import Denoiser, Inputs, Readout
+from foretell.loop.view import StateView
+from foretell.loop.wrappers import Shifted
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.drift import Drift
 from foretell.policies.cache.dual import Dual
@@ -32,13 +36,10 @@ from foretell.policies.stop.schedules import Linear
 from foretell.policies.transfer.opening import Opening
 from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.verify.recheck import Recheck
-from foretell.policies.window.decayed import Decayed
-from foretell.policies.window.everything import Everything
-from foretell.policies.window.near import Near
-from foretell.protocols import Denoiser, Inputs, Readout
-from foretell.recipe import Recipe
-from foretell.state import DecodeState, KVStore, Plan
-from foretell.wrappers import Shifted
+from foretell.policies.visible.decayed import Decayed
+from foretell.policies.visible.everything import Everything
+from foretell.policies.visible.near import Near
+from foretell.recipes.recipe import Recipe
 from tests.helpers import SOUGHT, WORDS, network, run
 
 END = 2
@@ -88,15 +89,15 @@ def test_refreshed_every_step_is_off(wrap: Callable[[Any], Denoiser], cache: Any
 @pytest.mark.parametrize("window", [Near(14), Decayed(14, 0.0)], ids=str)
 def test_a_window_as_wide_as_the_canvas_is_none(cache: Any, window: Any) -> None:
     recipe = Recipe(block_length=4, cache=cache, stop=Prophet(Linear(4, 1)))
-    narrow = replace(recipe, cache=replace(cache, window=window))
+    narrow = replace(recipe, cache=replace(cache, visible=window))
     for seed in range(3):
         (one, _), (other, _) = run(network(seed), requests(recipe)), run(network(seed), requests(narrow))
         assert torch.equal(one.window, other.window)
-        assert torch.equal(one.computed, other.computed)
+        assert torch.equal(one.meters.needed, other.meters.needed)
 
 
 caches: Any = st.builds(
-    lambda cache, window: replace(cache, window=window), st.sampled_from([Off(), *STORES]), st.sampled_from(WINDOWS)
+    lambda cache, window: replace(cache, visible=window), st.sampled_from([Off(), *STORES]), st.sampled_from(WINDOWS)
 )
 recipes: Any = st.builds(
     Recipe,
@@ -120,12 +121,12 @@ def test_batch_is_singles_is_scheduler(recipe: Recipe, seed: int, shifted: bool,
     model: Denoiser = Shifted(network(seed)) if shifted else network(seed)
     asked = requests(recipe)
     together, _ = run(model, asked, (END,))
-    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room, words=WORDS).run(asked)}
+    outcomes = {one.ticket: one for one in Scheduler(model, (END,), max_batch=room, spelling=WORDS).run(asked)}
     for row, request in enumerate(asked):
         alone, _ = run(model, [request], (END,))
         assert alone.window[0].tolist() == together.window[row].tolist() == list(outcomes[row].tokens)
-        assert int(alone.forwards[0]) == int(together.forwards[row])
-        assert int(alone.computed[0]) == int(together.computed[row])
+        assert int(alone.meters.forwards[0]) == int(together.meters.forwards[row])
+        assert int(alone.meters.needed[0]) == int(together.meters.needed[row])
         assert model.mask_id not in outcomes[row].tokens
 
 
@@ -134,11 +135,13 @@ def test_batch_is_singles_is_scheduler(recipe: Recipe, seed: int, shifted: bool,
 def test_observing_changes_nothing(recipe: Recipe, seed: int) -> None:
     model, asked = network(seed), requests(recipe, rows=2)
     plain, _ = run(model, asked, (END,))
-    watched = lay_out(asked, model.mask_id, (END,), words=WORDS)
-    for _ in decode(model, watched, recipe, observed=True):
-        pass
+    watched = lay_out(asked, model.mask_id, (END,), spelling=WORDS)
+    for step in decode(model, watched, recipe):
+        assert step.draft.shape == step.beliefs.entropy.shape
+        watched = step.after
     assert torch.equal(plain.window, watched.window)
-    assert torch.equal(plain.computed, watched.computed)
+    assert torch.equal(plain.draft, watched.draft)
+    assert torch.equal(plain.meters.needed, watched.meters.needed)
 
 
 def columns_of(recipe: Recipe, model: Denoiser | None = None, length: int = 12, **layout: Any) -> Iterator[list[int]]:
@@ -191,7 +194,7 @@ class Last:
 
     parallel = False
 
-    def __call__(self, scores: Tensor, beliefs: Any, state: DecodeState) -> Tensor:
+    def __call__(self, scores: Tensor, beliefs: Any, state: StateView) -> Tensor:
         return state.eligible & (state.eligible.flip(1).cumsum(dim=1).flip(1) == 1)
 
 
@@ -201,7 +204,7 @@ class Apart:
 
     stores = True
 
-    def __call__(self, state: DecodeState) -> Plan:
+    def __call__(self, state: StateView) -> Plan:
         return Plan(due(state, 0), state.in_block | (state.positions == 9), None, lead=False)
 
 
@@ -220,7 +223,7 @@ def test_delayed_computes_a_token_once_after_it_was_written() -> None:
         computed = set(spy.seen[-1].columns[0].tolist())
         if written:
             assert computed == {c + 2 for c in range(8) if c not in written[:-1]}
-        written += taken.unmasked[0].nonzero().squeeze(1).tolist()
+        written += taken.filled[0].nonzero().squeeze(1).tolist()
     assert len(spy.seen) == 8
 
 
@@ -234,10 +237,14 @@ def test_an_early_commit_computes_what_the_block_did_not() -> None:
     recipe = Recipe(block_length=4, cache=Dual(), stop=Prophet(Linear(-1, -1)))
     at_once = Request((3, 4), Layout(12, answer=(10, 2)), recipe)
     state, steps = run(network(0), [at_once])
-    assert (len(steps), int(state.forwards[0]), int(state.computed[0])) == (1, 1, 14)  # a full pass has everything
+    assert (len(steps), int(state.meters.forwards[0]), int(state.meters.needed[0])) == (
+        1,
+        1,
+        14,
+    )  # a full pass has everything
     later = replace(at_once, recipe=replace(recipe, stop=Prophet(Linear(1e6, -12e6))))
     state, steps = run(network(0), [later])
-    assert (len(steps), int(state.forwards[0]), int(state.computed[0])) == (2, 3, 14 + 6 + 14)
+    assert (len(steps), int(state.meters.forwards[0]), int(state.meters.needed[0])) == (2, 3, 14 + 6 + 14)
     assert not state.blank.any()
 
 
@@ -245,7 +252,7 @@ def test_drift_refreshes_when_drafts_move() -> None:
     made = []
     for share in (0.0, 0.5, 1.0):
         state, _ = run(network(1), [Request((3, 4), Layout(24), Recipe(block_length=8, cache=Drift(share)))])
-        made.append(int(state.computed[0]))
+        made.append(int(state.meters.needed[0]))
     assert made[0] > made[1] > made[2]
 
 
@@ -255,7 +262,7 @@ def test_windows_leave_the_far_suffix_out_and_keep_the_answer() -> None:
     first = next(iter(columns_of(recipe, length=16, **layout)))
     assert sorted(first) == [0, 1, *(2 + c for c in (0, 1, 2, 3, 4, 5, 8, 9, 10, 15))]
     state, _ = run(network(0), [Request((3, 4), Layout(16, **layout), recipe)])
-    assert int(state.computed[0]) < 16 * 18
+    assert int(state.meters.needed[0]) < 16 * 18
     assert not state.blank.any()
 
 
@@ -286,12 +293,12 @@ def test_nothing_behind_an_end_is_computed(cache: Any) -> None:
         spy, recipe = Spy(network(seed, vocab=6)), Recipe(block_length=4, cache=cache, stop_at_eos=True)
         state = lay_out([Request((3,), Layout(24), recipe)], 0, (END,))
         while not state.done.all():
-            ended, before = state.ended[0].clone(), len(spy.seen)
-            next(decode(spy, state, recipe))
+            ended, before = state.ended[0], len(spy.seen)
+            state = denoise_step(spy, state, recipe).after
             behind = {1 + c for c in (ended & state.ended[0]).nonzero().squeeze(1).tolist()[1:]}
             for inputs in spy.seen[before:]:
                 assert not behind & set(inputs.columns[0].tolist())
-                assert not inputs.keys[0, sorted(behind)].any()
+                assert not inputs.attend[0, sorted(behind)].any()
             saved += len(behind)
     assert saved > 20
 
@@ -313,6 +320,6 @@ def test_bad_values_are_named(text: str) -> None:
 
 
 def test_caches_have_a_text() -> None:
-    recipe = Recipe(cache=Dual(refresh=3, window=Near(16)), verify=Recheck(3, 0.4))
+    recipe = Recipe(cache=Dual(refresh=3, visible=Near(16)), verify=Recheck(3, 0.4))
     assert foretell.parse(str(recipe)) == recipe
-    assert foretell.parse("full cache=dual cache.window=near(16) cache.refresh=3 verify=recheck(3,0.4)") == recipe
+    assert foretell.parse("full cache=dual cache.visible=near(16) cache.refresh=3 verify=recheck(3,0.4)") == recipe

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter
 
-from foretell.decode import denoise_step
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.scheduler import Scheduler
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import denoise_step
+from foretell.loop.state import DecodeState
 from foretell.policies.cache.drift import Drift
 from foretell.policies.cache.dual import Dual
 from foretell.policies.cache.off import Off
@@ -27,9 +28,8 @@ from foretell.policies.stop.schedules import Linear
 from foretell.policies.transfer.entropy_bound import EntropyBound
 from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.verify.recheck import Recheck
-from foretell.policies.window.near import Near
-from foretell.recipe import Recipe
-from foretell.state import DecodeState
+from foretell.policies.visible.near import Near
+from foretell.recipes.recipe import Recipe
 from tests.helpers import network
 
 WAITS = {"tolist", "item", "__bool__", "__int__", "__float__", "__index__", "nonzero", "cpu", "unique", "masked_select"}
@@ -81,12 +81,11 @@ RECIPES = [
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 def test_a_step_waits_once(recipe: Recipe) -> None:
-    state, model = a_state(recipe), network(1)
-    denoise_step(model, state, recipe)
+    model, step = network(1), denoise_step(network(1), a_state(recipe), recipe)
     for _ in range(3):
         with Waits() as waits:
-            denoise_step(model, state, recipe)
-            assert len(state.finished) == 3
+            step = denoise_step(model, step.after, recipe, step.ahead)
+            assert len(step.ahead.finished) == 3
         assert waits.seen == {"cpu": 1}
 
 
@@ -105,24 +104,19 @@ def test_a_commit_waits_a_few_times_more() -> None:
     recipe = Recipe(block_length=4, stop=Prophet(Linear(-1, -1)))
     state = a_state(recipe)
     with Waits() as waits:
-        assert denoise_step(network(1), state, recipe).settled.all()
-    # The outlooks before the step, behind it, and behind the commit; and what is committed.
+        step = denoise_step(network(1), state, recipe)
+        assert step.settled.all()
+    # The plans before the step, after it, and after the commit; and what is committed.
     assert waits.seen["cpu"] == 3
     assert waits.seen["nonzero"] >= 1
     assert sum(waits.seen.values()) <= 6
-    assert all(state.finished)
+    assert all(step.ahead.finished)
 
 
-def test_rows_that_come_or_go_are_noticed() -> None:
-    """An outlook from before would compute the wrong rows."""
+def test_rows_that_come_or_go_need_a_new_plan() -> None:
     recipe = Recipe(block_length=4, stop=Never())
-    state, model = a_state(recipe), network(1)
-    denoise_step(model, state, recipe)
-    state.keep([2, 0])
+    model, step = network(1), denoise_step(network(1), a_state(recipe), recipe)
     with Waits() as waits:
-        denoise_step(model, state, recipe)
+        after = denoise_step(model, step.after.keep([2, 0]), recipe).after
     assert waits.seen == {"cpu": 2}
-    assert state.forwards.tolist() == [2, 2]
-    state.budget = state.budget - 9  # as if someone had no more patience
-    denoise_step(model, state, recipe)
-    assert all(state.finished)
+    assert after.meters.forwards.tolist() == [2, 2]

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from foretell.decode import decode
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import RecipeError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import decode
 from foretell.models.toy import Toy
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
 from foretell.policies.verify.recheck import Recheck
-from foretell.recipe import Recipe
+from foretell.recipes.recipe import Recipe
 from tests.helpers import network, run
 
 AT_ONCE = Recipe(block_length=4, stop=Prophet(Linear(-1, -1)))
@@ -25,7 +25,7 @@ def decoded(verify: Recheck | None, seed: int = 0, steps: int | None = None) -> 
     recipe = replace(AT_ONCE, steps=steps) if verify is None else replace(AT_ONCE, steps=steps, verify=verify)
     state, taken = run(Toy(vocab=12, seed=seed), [Request((3, 4), LAYOUT, recipe)])
     assert not state.blank.any()
-    assert len(taken) == int(state.step[0]) == int(state.forwards[0])
+    assert len(taken) == int(state.step[0]) == int(state.meters.forwards[0])
     return state.window[0].tolist(), len(taken)
 
 
@@ -64,9 +64,9 @@ def test_only_what_was_committed_early_is_doubted() -> None:
     kept = None
     for taken in decode(model, state, recipe):
         if kept is None:
-            kept = (taken.unmasked[0] | state.pinned[0]).clone()
-            before = state.window[0, kept].clone()
-        assert torch.equal(state.window[0, kept], before)
+            kept = taken.filled[0] | state.pinned[0]
+            before = taken.after.window[0, kept]
+        assert torch.equal(taken.after.window[0, kept], before)
     assert kept is not None
     assert 3 <= int(kept.sum()) < 12
 
@@ -77,7 +77,7 @@ def test_a_row_that_looks_over_leaves_others_alone() -> None:
     for row, request in enumerate(asked):
         alone, _ = run(network(4), [request])
         assert torch.equal(alone.window[0], together.window[row])
-        assert int(alone.forwards[0]) == int(together.forwards[row])
+        assert int(alone.meters.forwards[0]) == int(together.meters.forwards[row])
 
 
 @pytest.mark.parametrize("bad", [{"passes": 1}, {"below": 1.5}])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from foretell.words import Words, blank_between, looks_spaced, printable
+from foretell.loop.spelling import Spelling, blank_between, looks_spaced, printable
 
 
-def words(*pieces: str, spaced: bool = False) -> Words:
-    return Words(pieces.__getitem__, spaced)
+def words(*pieces: str, spaced: bool = False) -> Spelling:
+    return Spelling(pieces.__getitem__, spaced)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from foretell.errors import ModelError, RequestError
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Denoiser, Inputs
+from foretell.loop.wrappers import Guided, PairKV, Shifted, Suppressed
 from foretell.models.load import load_model
 from foretell.models.toy import Toy
-from foretell.protocols import Denoiser, Inputs
-from foretell.state import KVStore
-from foretell.wrappers import Guided, PairKV, Shifted, Suppressed
 from tests.models.checkpoints import a_canvas, a_pass, all_logits, write_llada
 
 
@@ -27,7 +27,7 @@ class Table:
     mask_id: int = 0
 
     def __call__(self, inputs: Inputs) -> Asked:
-        return Asked(self.logits, inputs.columns.gather(1, inputs.asked))
+        return Asked(self.logits, inputs.columns.gather(1, inputs.wanted))
 
     def new_cache(self, batch: int, length: int) -> KVStore:
         raise ModelError("none")
@@ -53,7 +53,7 @@ def model(tmp_path: Path) -> Denoiser:
 
 def columns_read(model: Denoiser, inputs: Inputs, row: int) -> list[int]:
     readout = model(inputs)
-    asked = range(inputs.asked.shape[1])
+    asked = range(inputs.wanted.shape[1])
     return [int(readout(torch.tensor([row]), torch.tensor([at]))[0, 0]) // 100 for at in asked]
 
 
@@ -66,10 +66,10 @@ def test_shifted_reads_the_column_before_of_the_same_text() -> None:
 def test_shifted_without_a_cache_attends_only_to_what_was_to_be_computed(model: Denoiser) -> None:
     inputs = a_pass(a_canvas(rows=1))
     columns = torch.tensor([[0, 1, 2, 3, 8, 9]])  # column 7, which predicts 8, is not among them
-    part = inputs._replace(columns=columns, asked=torch.tensor([[3, 4]]))
-    hidden = inputs.keys.clone()
+    part = inputs._replace(columns=columns, wanted=torch.tensor([[3, 4]]))
+    hidden = inputs.attend.clone()
     hidden[0, [4, 5, 6, 7, 10, 11]] = False
-    whole = all_logits(Shifted(model), inputs._replace(keys=hidden))
+    whole = all_logits(Shifted(model), inputs._replace(attend=hidden))
     torch.testing.assert_close(all_logits(Shifted(model), part), whole[:, [3, 8]])
 
 
@@ -92,9 +92,9 @@ def test_shifted_with_a_cache_computes_only_what_is_lacking(model: Denoiser) -> 
     cache = shifted.new_cache(3, 12)
     full = all_logits(shifted, inputs._replace(cache=cache))
     columns = torch.tensor([[4, 5, 6], [2, 6, 9], [0, 1, 2]])  # lacking: one, three, none
-    part = inputs._replace(columns=columns, asked=torch.arange(3).expand(3, 3), cache=cache)
+    part = inputs._replace(columns=columns, wanted=torch.arange(3).expand(3, 3), cache=cache)
     torch.testing.assert_close(all_logits(shifted, part), full[torch.arange(3)[:, None], columns], atol=1e-5, rtol=0)
-    block = inputs._replace(columns=inputs.columns[:, 4:8], asked=torch.arange(4).expand(3, 4), cache=cache)
+    block = inputs._replace(columns=inputs.columns[:, 4:8], wanted=torch.arange(4).expand(3, 4), cache=cache)
     all_logits(shifted, block)
     assert spy.widths == [12, 6, 5]
 
@@ -103,7 +103,7 @@ def test_shifted_leaves_out_the_column_before_what_nobody_reads(model: Denoiser)
     inputs = a_pass(a_canvas())
     cache = model.new_cache(3, 12)
     plain = all_logits(model, inputs._replace(cache=cache))
-    block = inputs._replace(columns=inputs.columns[:, 4:8], asked=torch.arange(4).expand(3, 4), cache=cache)
+    block = inputs._replace(columns=inputs.columns[:, 4:8], wanted=torch.arange(4).expand(3, 4), cache=cache)
     for first, expected in ((False, [4, 4, 5, 6]), (True, [3, 4, 5, 6])):
         read = torch.tensor([first, False, True, True]).expand(3, 4)  # the second one's source is there anyway
         found = all_logits(Shifted(model), block._replace(read=read))
@@ -144,7 +144,7 @@ def test_guided_keeps_a_pair_of_caches(model: Denoiser, wrap: type) -> None:
     torch.testing.assert_close(all_logits(guided, inputs._replace(cache=cache)), plain, atol=1e-4, rtol=0)
     rows = torch.tensor([2, 0])
     some = a_pass(inputs.canvas[rows], prompt=5)
-    part = some._replace(columns=some.columns[:, 6:9], asked=torch.arange(3).expand(2, 3))
+    part = some._replace(columns=some.columns[:, 6:9], wanted=torch.arange(3).expand(2, 3))
 
     def check(store: KVStore) -> None:
         torch.testing.assert_close(all_logits(guided, part._replace(cache=store)), plain[rows, 6:9], atol=1e-4, rtol=0)

@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foretell.decode import Step, denoise_step
     from foretell.engine.certificate import Certificate
     from foretell.engine.engine import Completion, Engine, Failure, Frame, load
-    from foretell.engine.files import load_traces, save_traces
+    from foretell.engine.request import Layout, Request, lay_out
     from foretell.engine.trace import Recorder, Trace
+    from foretell.engine.trace_files import load_traces, save_traces
     from foretell.errors import (
         ForetellError,
         LayoutError,
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     )
     from foretell.lab.calibrate import calibrate
     from foretell.lab.judge import teach
-    from foretell.layout import Layout, Request, lay_out
-    from foretell.presets import PRESETS, parse
-    from foretell.recipe import Recipe
-    from foretell.words import Words
+    from foretell.loop.decode import Step, denoise_step
+    from foretell.loop.spelling import Spelling
+    from foretell.loop.spelling import Spelling as Words
+    from foretell.recipes.presets import PRESETS, parse
+    from foretell.recipes.recipe import Recipe
 
 __all__ = [
     "PRESETS",
@@ -47,6 +48,7 @@ __all__ = [
     "Recorder",
     "Request",
     "RequestError",
+    "Spelling",
     "Step",
     "Trace",
     "TraceError",
@@ -63,38 +65,40 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# Loaded when first asked for, so that `foretell --help` does not wait for torch.
-_HOMES = {
-    "decode": ("Step", "denoise_step"),
-    "engine.certificate": ("Certificate",),
-    "engine.engine": ("Completion", "Engine", "Failure", "Frame", "load"),
-    "engine.files": ("load_traces", "save_traces"),
-    "engine.trace": ("Recorder", "Trace"),
-    "errors": (
-        "ForetellError",
-        "LayoutError",
-        "MissingExtraError",
-        "ModelError",
-        "PermissionNeededError",
-        "RecipeError",
-        "RequestError",
-        "TraceError",
-        "VocabularyError",
-    ),
-    "lab.calibrate": ("calibrate",),
-    "lab.judge": ("teach",),
-    "layout": ("Layout", "Request", "lay_out"),
-    "presets": ("PRESETS", "parse"),
-    "recipe": ("Recipe",),
-    "words": ("Words",),
+_ERRORS = (
+    "ForetellError",
+    "LayoutError",
+    "MissingExtraError",
+    "ModelError",
+    "PermissionNeededError",
+    "RecipeError",
+    "RequestError",
+    "TraceError",
+    "VocabularyError",
+)
+# Names are loaded when first asked for, so that `foretell --help` does not wait for torch.
+_MODULES = {
+    **dict.fromkeys(_ERRORS, "errors"),
+    **dict.fromkeys(("Completion", "Engine", "Failure", "Frame", "load"), "engine.engine"),
+    **dict.fromkeys(("Layout", "Request", "lay_out"), "engine.request"),
+    **dict.fromkeys(("Recorder", "Trace"), "engine.trace"),
+    **dict.fromkeys(("load_traces", "save_traces"), "engine.trace_files"),
+    **dict.fromkeys(("Step", "denoise_step"), "loop.decode"),
+    **dict.fromkeys(("PRESETS", "parse"), "recipes.presets"),
+    "Certificate": "engine.certificate",
+    "Recipe": "recipes.recipe",
+    "Spelling": "loop.spelling",
+    "calibrate": "lab.calibrate",
+    "teach": "lab.judge",
 }
+_OLD_NAMES = {"Words": "Spelling"}  # names of version 0.1.0 that still work
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    name = _OLD_NAMES.get(name, name)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

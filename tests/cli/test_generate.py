@@ -294,7 +294,7 @@ def test_a_file_that_cannot_be_written_is_an_error(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("foretell.engine.files.save_traces", full)
+    monkeypatch.setattr("foretell.engine.trace_files.save_traces", full)
     result = run("generate", checkpoint, WORDS, "--trace", tmp_path / "run.npz", "--json", code=1)
     assert "error: [Errno 28] No space left on device" in result.stderr
     assert len(rows(result.stdout)) == 1

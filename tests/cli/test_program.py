@@ -20,8 +20,8 @@ from foretell.cli.app import app
 from foretell.cli.model import open_engine
 from foretell.cli.recipes import QUESTIONS, sentence
 from foretell.policies import POLICIES
-from foretell.presets import PRESETS
-from foretell.spec import signature
+from foretell.recipes.presets import PRESETS
+from foretell.recipes.text import signature
 from tests.cli.conftest import WORDS, Run
 
 # A process started in the background of a shell script ignores Ctrl-C, and so would its children.

@@ -20,7 +20,7 @@ from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from foretell.spec import spell
+from foretell.recipes.text import spell
 
 PROMPT = "Tom has 3 boxes with 4 apples each."
 ASKED: dict[str, Any] = {"max_new_tokens": 16, "block_length": 8, "suffix": "The answer is", "answer_length": 2}

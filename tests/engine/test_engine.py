@@ -18,18 +18,19 @@ import torch
 from torch import Tensor
 
 import foretell
-from foretell.decode import decode
 from foretell.engine.completion import cut_text, in_full
 from foretell.engine.hints import HINTS
 from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, Options
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, VocabularyError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import decode
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Beliefs, Denoiser, Inputs, Readout, Verdict
+from foretell.loop.view import StateView
 from foretell.models.llada import save_llada
 from foretell.models.toy import Toy
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.policies.transfer.quota import Quota
-from foretell.protocols import Beliefs, Denoiser, Inputs, Readout, Verdict
-from foretell.state import DecodeState, KVStore
 
 PROMPT = "Tom has 3 boxes with 4 apples each."
 SMALL: dict[str, Any] = {"max_new_tokens": 16, "block_length": 8}
@@ -531,10 +532,10 @@ def test_without_a_region_no_rule_fires(engine: foretell.Engine, rule: str) -> N
 class AfterFirstStep:
     """Settles once anything is filled, wherever the answer is."""
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return state.masked
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         return Verdict(state.step > 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from foretell.engine.prompts import read_prompts
+from foretell.engine.prompt_files import read_prompts
 
 
 def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:

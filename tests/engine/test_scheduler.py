@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretell.decode import decode
 from foretell.engine.outcome import Outcome, Usage
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import ModelError, RecipeError, RequestError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import decode
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Denoiser, Inputs, Readout
 from foretell.models.toy import Toy
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.drift import Drift
@@ -26,12 +28,10 @@ from foretell.policies.score.random import Random
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
 from foretell.policies.verify.recheck import Recheck
-from foretell.policies.window.decayed import Decayed
-from foretell.policies.window.everything import Everything
-from foretell.policies.window.near import Near
-from foretell.protocols import Denoiser, Inputs, Readout
-from foretell.recipe import Recipe
-from foretell.state import KVStore
+from foretell.policies.visible.decayed import Decayed
+from foretell.policies.visible.everything import Everything
+from foretell.policies.visible.near import Near
+from foretell.recipes.recipe import Recipe
 from tests.helpers import network, run
 
 END = 2
@@ -73,12 +73,12 @@ def prompt(size: int) -> tuple[int, ...]:
 def hundred(cache: Any, chance: random.Random) -> list[Request]:
     """Requests of three recipes, with all windows, and of any prompt length, budget, region and seed."""
     kinds = (
-        (7, Recipe(block_length=3, cache=replace(cache, window=Everything()), stop=Prophet(Linear(5, 1)))),
-        (6, Recipe(block_length=4, cache=replace(cache, window=Near(1)), score=Random(), stop_at_eos=True)),
+        (7, Recipe(block_length=3, cache=replace(cache, visible=Everything()), stop=Prophet(Linear(5, 1)))),
+        (6, Recipe(block_length=4, cache=replace(cache, visible=Near(1)), score=Random(), stop_at_eos=True)),
         (
             7,
             Recipe(
-                block_length=2, cache=replace(cache, window=Decayed(4)), stop=Prophet(Linear(4, 0)), verify=Recheck()
+                block_length=2, cache=replace(cache, visible=Decayed(4)), stop=Prophet(Linear(4, 0)), verify=Recheck()
             ),
         ),
     )
@@ -114,8 +114,8 @@ def test_a_hundred_requests_at_random_times_are_as_they_are_alone(cache: Any) ->
     for ticket, outcome in outcomes.items():
         alone, _ = run(model, [asked[ticket]], (END,))
         assert list(outcome.tokens) == alone.window[0].tolist()
-        assert (outcome.steps, outcome.forwards) == (int(alone.step[0]), int(alone.forwards[0]))
-        assert outcome.usage.computed == int(alone.computed[0])
+        assert (outcome.steps, outcome.forwards) == (int(alone.step[0]), int(alone.meters.forwards[0]))
+        assert outcome.usage.computed == int(alone.meters.needed[0])
 
 
 def toys(lengths: list[int], recipe: Recipe | None = None, window: int = 4) -> list[Request]:
@@ -295,7 +295,8 @@ def test_a_step_that_someone_holds_lets_its_logits_go() -> None:
     spy = Spy(Toy())
     state = lay_out(toys([2, 3]), 0)
     held = []
-    for step in decode(spy, state, Recipe(), observed=True):
+    for step in decode(spy, state, Recipe()):
+        assert not (step.draft == 0).any()
         gap = step.beliefs.gap
         held.append((step, gap))
     assert spy.most == 0

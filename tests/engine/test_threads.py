@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import foretell
-from foretell.protocols import Beliefs, Verdict
-from foretell.state import DecodeState
+from foretell.loop.protocols import Beliefs, Verdict
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +21,10 @@ class Counting:
 
     seen: list[int] = field(default_factory=list)
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return state.answer
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         self.seen.append(torch.get_num_threads())
         return Verdict(torch.zeros_like(state.done))
 

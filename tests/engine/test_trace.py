@@ -14,12 +14,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.decode import denoise_step
-from foretell.engine.files import load_traces, replacing, save_traces
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.trace import STATISTICS, Recorder, Trace, with_words
+from foretell.engine.trace_files import load_traces, replacing, save_traces
 from foretell.errors import RecipeError, RequestError, TraceError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import denoise_step
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.dual import Dual
 from foretell.policies.cache.off import Off
@@ -34,8 +34,8 @@ from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
 from foretell.policies.stop.stable import Stable
-from foretell.policies.window.near import Near
-from foretell.recipe import Recipe
+from foretell.policies.visible.near import Near
+from foretell.recipes.recipe import Recipe
 from tests.helpers import SOUGHT, WORDS, logits_of, model_of, run
 
 LAYOUT = Layout.with_suffix(16, [3, 4], 3)
@@ -89,7 +89,7 @@ def test_states_are_those_of_the_loop() -> None:
         read = live.answer[0] & live.masked[0]  # the live state knows drafts only where a policy reads
         for name in ("draft", "unchanged"):
             assert torch.equal(getattr(rebuilt, name)[step][read], getattr(live, name)[0][read]), (name, step)
-        denoise_step(model, live, recipe)
+        live = denoise_step(model, live, recipe).after
 
 
 @settings(max_examples=60, deadline=None)
@@ -100,7 +100,7 @@ def test_replay_is_the_live_exit(seed: int, rule: Any, region: Any) -> None:
     full = trace_of(seed=seed, **extra)
     request = replace(full.request, recipe=replace(full.request.recipe, stop=rule))
     state, steps = run(model_of("toy", seed), [request])
-    exits = [int(step.index[0]) for step in steps if step.settled[0]]
+    exits = [int(step.before.step[0]) for step in steps if step.settled[0]]
     assert full.replay(rule) == (exits[0] if exits else None)
     if exits:
         assert full.committed(exits[0]).tolist() == state.window[0].tolist()
@@ -114,13 +114,13 @@ def test_replay_is_the_live_exit_of_an_answer_found(seed: int, rule: Any, region
     told = with_words(full, WORDS)
     request = replace(full.request, recipe=replace(full.request.recipe, stop=rule, region=region))
     state, steps = run(model_of("toy", seed, vocab=12), [request])
-    exits = [int(step.index[0]) for step in steps if step.settled[0]]
+    exits = [int(step.before.step[0]) for step in steps if step.settled[0]]
     assert told.replay(rule, region) == (exits[0] if exits else None)
     if exits:
         assert told.committed(exits[0]).tolist() == state.window[0].tolist()
     for index, step in enumerate(steps):
-        assert torch.equal(told.answer(region)[index], step.answer[0])
-    with pytest.raises(RequestError, match=r"looks for the answer in the text, and this trace has no words"):
+        assert torch.equal(told.answer(region)[index], step.before.answer[0])
+    with pytest.raises(RequestError, match=r"finds the answer in the text, and this trace has no words"):
         full.replay(rule, region)
 
 
@@ -133,7 +133,7 @@ def test_a_decoding_with_a_cache_replays_to_its_own_exit(cache: Any) -> None:
         region, rule = SOUGHT[seed % len(SOUGHT)], rules[seed // 10]
         recipe = Recipe(block_length=4, cache=cache, region=region, stop=rule)
         request = Request((3, 4), Layout(16), recipe)
-        (told,) = Scheduler(model_of("network", seed, 12), (2,), record=True, words=WORDS).run([request])
+        (told,) = Scheduler(model_of("network", seed, 12), (2,), record=True, spelling=WORDS).run([request])
         assert told.trace is not None
         assert with_words(told.trace, WORDS).replay(rule) == told.exit
         exits[told.exit is not None] += 1

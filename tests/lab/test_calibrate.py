@@ -21,7 +21,7 @@ from foretell.lab.walk import Goal
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
-from foretell.spec import spell
+from foretell.recipes.text import spell
 
 EXAMPLES = 24
 # 11 examples without an error, or 24 with one, show this.

@@ -19,10 +19,10 @@ from torch import Tensor
 from foretell.lab.batches import Batch, batches, canvas
 from foretell.lab.distil import Distilling, beliefs, distil, divergence, targets
 from foretell.lab.recipe import DistilRecipe
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Inputs, Readout
 from foretell.models.llada import save_llada
 from foretell.models.transformer import Transformer, TransformerConfig
-from foretell.protocols import Inputs, Readout
-from foretell.state import KVStore
 
 Recipes = Callable[..., DistilRecipe]
 MASK, VOCABULARY = 3, 8

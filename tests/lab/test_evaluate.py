@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from foretell.cli.app import app
-from foretell.engine.files import load_traces
+from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
 from foretell.lab import results
 from foretell.lab.evaluate import Bench, Evaluation, chunk_size, evaluate

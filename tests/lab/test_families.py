@@ -16,14 +16,14 @@ from foretell.lab.evaluate import Evaluation
 from foretell.lab.families import FAMILIES, Family, by_tokens, families_named
 from foretell.lab.outcomes import exits, outcomes
 from foretell.lab.replays import Study, study
+from foretell.loop.protocols import Stop
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.combined import All, Any
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
 from foretell.policies.stop.stable import Stable
-from foretell.protocols import Stop
-from foretell.spec import read, spell
+from foretell.recipes.text import read, spell
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from foretell.cli.app import app
-from foretell.engine.files import load_traces
+from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
 from foretell.lab.calibrate import Calibration, calibrate
 from foretell.lab.evaluate import Bench, Evaluation, evaluate

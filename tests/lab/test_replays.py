@@ -15,7 +15,7 @@ from foretell.policies.region.pattern import Pattern
 from foretell.policies.region.whole import Whole
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
-from foretell.spec import spell
+from foretell.recipes.text import spell
 
 RULE = Prophet(Linear(0.9, 0.2))
 LIVE = "full stop=prophet(tau=linear(0.9,0.2))"

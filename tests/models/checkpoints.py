@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from foretell.errors import ModelError
+from foretell.loop.protocols import Denoiser, Inputs
 from foretell.models.load import load_model
-from foretell.protocols import Denoiser, Inputs
 
 LLADA = {
     "model_type": "llada",
@@ -155,7 +155,7 @@ def a_canvas(rows: int = 3, length: int = 12, vocab: int = 50, seed: int = 0) ->
 def all_logits(model: Denoiser, inputs: Inputs) -> Tensor:
     """[b, w, V]"""
     readout = model(inputs)
-    rows, width = inputs.asked.shape
+    rows, width = inputs.wanted.shape
     row, at = torch.arange(rows).repeat_interleave(width), torch.arange(width).repeat(rows)
     return readout(row, at).view(rows, width, -1)
 

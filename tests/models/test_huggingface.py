@@ -31,11 +31,11 @@ from transformers import (
 )
 
 import foretell
-from foretell.decode import decode
 from foretell.engine.codec import Codec
 from foretell.engine.options import WINDOW
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import ModelError, RequestError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import decode
 from foretell.models.huggingface import MaskedLM, too_long
 from foretell.models.load import load_model
 from foretell.models.tokenizer import read_tokenizer
@@ -123,7 +123,7 @@ def test_padding_never_moves_a_row(folder: Path) -> None:
 def test_some_columns_are_the_same_as_all(folder: Path) -> None:
     model, inputs = load_model(folder), a_pass(a_canvas(), (0, 3, 7))
     asked = torch.tensor([[11, 2], [5, 4], [9, 11]])
-    some = all_logits(model, inputs._replace(asked=asked))
+    some = all_logits(model, inputs._replace(wanted=asked))
     whole = all_logits(model, inputs)
     torch.testing.assert_close(some, whole[torch.arange(3)[:, None], asked], atol=1e-5, rtol=1e-5)
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from foretell.loop.protocols import Inputs
+from foretell.loop.wrappers import Shifted
 from foretell.models.load import load_model
 from foretell.models.transformer import Transformer
-from foretell.protocols import Inputs
-from foretell.wrappers import Shifted
 from tests.models.checkpoints import (
     DREAM,
     LLADA,
@@ -93,9 +93,9 @@ def filled(network: Any, tensors: dict[str, Tensor]) -> Any:
 @torch.no_grad()
 def bidirectional(network: Any, inputs: Inputs) -> Tensor:
     rows, length = inputs.canvas.shape
-    mask = torch.zeros(rows, 1, length, length).masked_fill(~inputs.keys[:, None, None, :], float("-inf"))
+    mask = torch.zeros(rows, 1, length, length).masked_fill(~inputs.attend[:, None, None, :], float("-inf"))
     logits: Tensor = network(
-        input_ids=inputs.canvas, attention_mask=mask, position_ids=inputs.places, use_cache=False
+        input_ids=inputs.canvas, attention_mask=mask, position_ids=inputs.positions, use_cache=False
     ).logits
     return logits
 
@@ -123,7 +123,7 @@ def test_llada_is_a_bidirectional_llama(
 ) -> None:
     inputs = a_pass(a_canvas(), padding)
     ours = all_logits(load_model(write_llada(tmp_path, **changes)), inputs)
-    assert_close(ours, bidirectional(llama({**LLADA, **changes}), inputs), inputs.keys)
+    assert_close(ours, bidirectional(llama({**LLADA, **changes}), inputs), inputs.attend)
 
 
 @pytest.mark.parametrize("padding", PADDINGS)
@@ -137,7 +137,7 @@ def test_dream_is_a_bidirectional_shifted_qwen2(
     shifted = torch.cat([plain[:, :1], plain[:, :-1]], dim=1)
     for row, pads in enumerate(padding or (0, 0, 0)):
         shifted[row, pads] = plain[row, pads]
-    assert_close(ours, shifted, inputs.keys)
+    assert_close(ours, shifted, inputs.attend)
 
 
 @pytest.mark.parametrize("shards", [2, 3])

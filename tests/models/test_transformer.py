@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Denoiser
 from foretell.models.load import load_model
 from foretell.models.transformer import DenseKV
-from foretell.protocols import Denoiser
-from foretell.state import KVStore
 from tests.models.checkpoints import a_canvas, a_pass, all_logits, write_dream, write_llada
 
 WRITERS = [write_llada, write_dream]
@@ -25,7 +25,7 @@ def test_all_columns_through_a_cache_are_the_pass_without_one(model: Denoiser) -
     inputs = a_pass(a_canvas(), (0, 3, 7))
     plain = all_logits(model, inputs)
     cached = all_logits(model, inputs._replace(cache=model.new_cache(*inputs.canvas.shape)))
-    torch.testing.assert_close(cached[inputs.keys], plain[inputs.keys], atol=1e-5, rtol=0)
+    torch.testing.assert_close(cached[inputs.attend], plain[inputs.attend], atol=1e-5, rtol=0)
 
 
 def test_a_part_of_an_unchanged_canvas_has_the_same_logits(model: Denoiser) -> None:
@@ -33,8 +33,8 @@ def test_a_part_of_an_unchanged_canvas_has_the_same_logits(model: Denoiser) -> N
     cache = model.new_cache(*inputs.canvas.shape)
     plain = all_logits(model, inputs._replace(cache=cache))
     columns = torch.tensor([[4, 5, 6, 11], [4, 7, 8, 9], [7, 8, 9, 10]])  # with gaps, and at the start of a text
-    part = inputs._replace(columns=columns, asked=torch.tensor([[0, 3], [1, 2], [0, 1]]), cache=cache)
-    wanted = columns.gather(1, part.asked)
+    part = inputs._replace(columns=columns, wanted=torch.tensor([[0, 3], [1, 2], [0, 1]]), cache=cache)
+    wanted = columns.gather(1, part.wanted)
     torch.testing.assert_close(all_logits(model, part), plain[torch.arange(3)[:, None], wanted], atol=1e-5, rtol=0)
 
 
@@ -44,7 +44,7 @@ def test_a_part_of_a_changed_canvas_sees_the_change(model: Denoiser) -> None:
     before = all_logits(model, inputs._replace(cache=cache))
     canvas = inputs.canvas.clone()
     canvas[0, 6] += 1
-    part = inputs._replace(canvas=canvas, columns=torch.tensor([[6, 7]]), asked=torch.tensor([[0, 1]]), cache=cache)
+    part = inputs._replace(canvas=canvas, columns=torch.tensor([[6, 7]]), wanted=torch.tensor([[0, 1]]), cache=cache)
     assert not torch.allclose(all_logits(model, part), before[:, 6:8], atol=1e-3)
 
 
@@ -56,14 +56,14 @@ def test_rows_and_columns_come_and_go(model: Denoiser) -> None:
     full = all_logits(model, inputs._replace(cache=cache))
     rows = torch.tensor([2, 0])
     some = a_pass(inputs.canvas[rows])
-    part = some._replace(columns=some.columns[:, 5:8], asked=torch.arange(3).expand(2, 3))
+    part = some._replace(columns=some.columns[:, 5:8], wanted=torch.arange(3).expand(2, 3))
 
     def check(store: KVStore, blank: int = 0) -> None:
         pad = torch.nn.functional.pad
         asked = part._replace(
             canvas=pad(some.canvas, (blank, 0)),
-            places=pad(some.places, (blank, 0)),
-            keys=pad(some.keys, (blank, 0), value=False),
+            positions=pad(some.positions, (blank, 0)),
+            attend=pad(some.attend, (blank, 0), value=False),
             columns=part.columns + blank,
             cache=store,
         )

@@ -19,8 +19,8 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from foretell.engine.request import Layout, Request
 from foretell.engine.trace import Trace
-from foretell.layout import Layout, Request
 from foretell.plots import ablations, dynamics, frontier, gaps, histograms, judge, labels, risk, stops
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged

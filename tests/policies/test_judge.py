@@ -14,17 +14,16 @@ import torch
 from torch import Tensor
 
 import foretell
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.trace import Recorder
 from foretell.errors import RecipeError
-from foretell.layout import Layout, Request, lay_out
-from foretell.policies.region.fixed import Fixed
+from foretell.loop.protocols import Beliefs, Verdict
+from foretell.loop.view import StateView
 from foretell.policies.stop.combined import read_files
 from foretell.policies.stop.features import ANSWER, FEATURES, features, text
 from foretell.policies.stop.head import Head, read_head
 from foretell.policies.stop.judge import Judge
-from foretell.protocols import Beliefs, Verdict
-from foretell.recipe import Recipe
-from foretell.state import DecodeState
+from foretell.recipes.recipe import Recipe
 from tests.helpers import model_of, run
 
 END = 2
@@ -39,10 +38,10 @@ class Spy:
 
     looks: list[Tensor] = field(default_factory=list)
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return state.answer | text(state)
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         self.looks.append(features(beliefs, state))
         return Verdict(torch.zeros_like(state.done))
 
@@ -52,7 +51,7 @@ def traces(recipe: Recipe, kind: str = "network", layout: Layout = LAYOUT) -> li
     for prompt in PROMPTS:
         request = Request(prompt, layout, recipe)
         state, recorder = lay_out([request], model.mask_id, (END,)), Recorder(request)
-        for step in foretell.decode.decode(model, state, recipe, observed=True):
+        for step in foretell.loop.decode.decode(model, state, recipe):
             recorder.observe(step, 0)
         made.append(recorder.trace(model.mask_id, (END,)))
     return made
@@ -137,7 +136,6 @@ def test_a_layer_between_is_bent(tmp_path: Path) -> None:
 def test_it_reads_what_its_features_need(file: Path, tmp_path: Path) -> None:
     (tmp_path / "wide.json").write_text(head(("gap_min", "text_left")).text())
     state = lay_out([Request((3,), LAYOUT)], 0)
-    state.answer = Fixed()(state)
     assert torch.equal(Judge(str(file)).reads(state), state.answer)
     assert torch.equal(Judge(str(tmp_path / "wide.json")).reads(state), state.masked)
 
@@ -237,5 +235,5 @@ def test_an_answer_that_has_just_come_here_has_not_stood() -> None:
     at = len(trace) - 1
     stood = ("stood_mean", "stood_min")
     assert (features(trace, state, stood)[at] > 0).all()
-    state.stayed = torch.zeros_like(state.stayed)
+    state = state.with_text(answer_age=torch.zeros_like(state.answer_age))
     assert (features(trace, state, stood)[at] == 0).all()

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import RecipeError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.protocols import Transfer
+from foretell.loop.state import DecodeState
 from foretell.policies.score.confidence import Confidence
 from foretell.policies.score.deferred import Deferred
 from foretell.policies.score.entropy import Entropy
@@ -28,10 +30,8 @@ from foretell.policies.transfer.opening import Opening
 from foretell.policies.transfer.paced import Paced
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.transfer.threshold import Threshold
-from foretell.protocols import Transfer
-from foretell.recipe import Recipe
-from foretell.state import DecodeState
-from tests.helpers import Double, model_of, network, run
+from foretell.recipes.recipe import Recipe
+from tests.helpers import Double, model_of, network, run, with_fields
 
 MASK, WORD = 0, 5
 RULES: list[Any] = [Threshold(), Factor(), Frechet(), EntropyBound(), EntropyThreshold(), JoT()]
@@ -43,6 +43,13 @@ def state_of(texts: list[str], block: int = 32, steps: int | None = None, prompt
     state = lay_out([Request(prompt, Layout(len(texts[0])), recipe)] * len(texts), MASK)
     state.window[torch.tensor([[letter != "." for letter in text] for text in texts])] = WORD
     return state
+
+
+def fill(state: DecodeState, *positions: int) -> DecodeState:
+    """The same state with some positions of its first row filled."""
+    window = state.window.clone()
+    window[0, list(positions)] = WORD
+    return state.with_text(window=window)
 
 
 def told(dtype: torch.dtype = torch.float64, **known: list[list[float]]) -> Any:
@@ -99,7 +106,8 @@ def test_threshold_relaxes_as_the_block_fills() -> None:
     seen.confidence[0, 3] = 0.7651
     assert picked(Threshold(0.9, relax=0.3), state, seen) == [[2, 3], [2]]
     assert picked(Threshold(0.9), state, seen) == [[2], [2]]
-    state.pinned[0, :2] = True  # given, not filled: nothing is relaxed
+    pinned = torch.tensor([[True, True, False, False], [False] * 4])
+    state = with_fields(state, pinned=pinned)  # given, not filled: nothing is relaxed
     assert picked(Threshold(0.9, relax=0.3), state, seen) == [[2], [2]]
 
 
@@ -107,7 +115,7 @@ def test_relaxing_looks_at_the_current_block_alone() -> None:
     state = state_of(["xxxx...."], block=4)
     seen = told(confidence=[[0.0, 0.0, 0.0, 0.0, 0.8, 0.8, 0.1, 0.1]])
     assert picked(Threshold(0.9, relax=0.3), state, seen) == [[4]]
-    state.window[0, 4] = WORD  # a quarter filled: 0.9 (1 - 0.3 / 4) = 0.8325
+    state = fill(state, 4)  # a quarter filled: 0.9 (1 - 0.3 / 4) = 0.8325
     assert picked(Threshold(0.85, relax=0.3), state, seen) == [[5]]
     seen.confidence[0, 6] = 0.79
     assert picked(Threshold(0.85, relax=0.3), state, seen) == [[5, 6]]
@@ -324,9 +332,9 @@ def test_a_budget_that_suffices_changes_nothing(rule: Any) -> None:
         short = replace(recipe, steps=len(steps))
         again, taken = run(model, [Request((1, 2), layout, short)])
         assert (again.window.tolist(), len(taken)) == (state.window.tolist(), len(steps))
-        assert not any(step.forced.any() for step in taken)
+        assert not any(step.move.forced.any() for step in taken)
         _, paced = run(model, [Request((1, 2), layout, replace(short, transfer=Paced(rule)))])
-        differs += [step.unmasked.tolist() for step in paced] != [step.unmasked.tolist() for step in steps]
+        differs += [step.filled.tolist() for step in paced] != [step.filled.tolist() for step in steps]
     assert differs, "topping up changes what is filled when"
 
 
@@ -334,21 +342,21 @@ def test_a_budget_that_ends_too_early_forces_the_rest() -> None:
     model, recipe = network(1), Recipe(steps=3, block_length=8, transfer=Threshold(1.0))
     state, steps = run(model, [Request((1, 2), Layout(16), recipe)])
     assert not state.blank.any()
-    assert [int(step.unmasked.sum()) for step in steps] == [1, 1, 14]
-    assert [int(step.forced.sum()) for step in steps] == [0, 0, 13]  # one would have been filled in any case
+    assert [int(step.filled.sum()) for step in steps] == [1, 1, 14]
+    assert [int(step.move.forced.sum()) for step in steps] == [0, 0, 13]  # one would have been filled in any case
     _, paced = run(model, [Request((1, 2), Layout(16), replace(recipe, transfer=Paced(Threshold(1.0))))])
-    assert [int(step.unmasked.sum()) for step in paced] == [4, 4, 8]
-    assert not any(step.forced.any() for step in paced)
+    assert [int(step.filled.sum()) for step in paced] == [4, 4, 8]
+    assert not any(step.move.forced.any() for step in paced)
 
 
 def test_a_deferred_end_waits_however_sure_it_is() -> None:
-    state = replace(state_of(["...."]), end_ids=(2,))
+    state = with_fields(state_of(["...."]), end_ids=(2,))
     seen = told(confidence=[[0.99, 0.95, 0.2, 0.97]], entropy=[[0.01, 0.05, 2.0, 0.06]])
     seen.tokens = torch.tensor([[2, 4, 4, 4]])
     for rule in (Threshold(), Factor(), Frechet(), EntropyBound(), EntropyThreshold()):
         assert rule(Confidence()(seen, state), seen, state)[0].tolist() == [True, True, False, True]
         assert rule(Deferred()(seen, state), seen, state)[0].tolist() == [False, True, False, True]
-    last = replace(state_of(["..x."]), end_ids=(2,))
+    last = with_fields(state_of(["..x."]), end_ids=(2,))
     seen.tokens = torch.tensor([[2, 2, 4, 2]])
     scores = Deferred()(seen, last).masked_fill(~last.eligible, -torch.inf)
     assert Threshold()(scores, seen, last)[0].tolist() == [
@@ -368,7 +376,7 @@ def test_a_paced_threshold_that_nothing_reaches_is_quota(kind: str, steps: int |
         requests = [Request((1, 2)[: row + 1], Layout(16), Recipe(steps, 8, transfer=transfer)) for row in range(2)]
         state, taken = run(model, requests)
         assert all(float(step.beliefs.confidence.max()) < 1 for step in taken)
-        sets.append((state.window.tolist(), [step.unmasked.tolist() for step in taken]))
+        sets.append((state.window.tolist(), [step.filled.tolist() for step in taken]))
     assert sets[0] == sets[1]
 
 
@@ -381,7 +389,7 @@ def test_fewer_steps_are_taken(rule: Transfer) -> None:
         recipe = Recipe(block_length=8, score=score, transfer=transfer)
         state, steps = run(network(1, spread=4.0), [Request((1, 2), Layout(32), recipe)])
         assert not state.blank.any()
-        assert sum(int(step.unmasked.sum()) for step in steps) == 32
+        assert sum(int(step.filled.sum()) for step in steps) == 32
         taken[transfer] = len(steps)
     assert taken[Quota()] == 32
     assert taken[rule] < 28

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import foretell
-from foretell.decode import decode
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.trace import Trace
 from foretell.errors import RecipeError, RequestError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import decode
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Beliefs, Inputs, Readout, Region
+from foretell.loop.spelling import Spelling, Text
+from foretell.loop.view import StateView
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.dual import Dual
 from foretell.policies.cache.off import Off
@@ -28,11 +32,8 @@ from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
 from foretell.policies.stop.stable import Stable
-from foretell.policies.window.near import Near
-from foretell.protocols import Beliefs, Inputs, Readout, Region
-from foretell.recipe import Recipe
-from foretell.state import DecodeState, KVStore
-from foretell.words import Text, Words
+from foretell.policies.visible.near import Near
+from foretell.recipes.recipe import Recipe
 from tests.helpers import PIECES, SOUGHT, WORDS, model_of, network, run
 
 MASK, END = 0, 1
@@ -46,10 +47,9 @@ def found(region: Any, *rows: Row, pins: tuple[int, ...] = ()) -> list[str]:
     length = max(len(row) for row in cut)
     ids = [[vocabulary.index(piece) for piece in row] + [END] * (length - len(row)) for row in cut]
     layout = Layout(length, tuple((at, ids[0][at]) for at in pins))
-    words = Words(vocabulary.__getitem__)
-    state = lay_out([Request((3,), layout, Recipe(region=region))] * len(rows), MASK, (END,), words=words)
-    state.draft = torch.tensor(ids)
-    places = region(state)
+    words = Spelling(vocabulary.__getitem__)
+    state = lay_out([Request((3,), layout, Recipe(region=region))] * len(rows), MASK, (END,), spelling=words)
+    places = region(state.with_text(draft=torch.tensor(ids)))
     assert places.shape == (len(rows), length)
     return [
         "".join(piece for piece, inside in zip(row, place, strict=False) if inside)
@@ -163,7 +163,7 @@ def test_bad_values_are_named(text: str, message: str) -> None:
 
 
 def test_without_words_there_is_no_text() -> None:
-    with pytest.raises(RequestError, match=r"Boxed\(\) looks for the answer in the text; say how tokens are written"):
+    with pytest.raises(RequestError, match=r"Boxed\(\) finds the answer in the text; say how tokens are written"):
         lay_out([Request((3,), Layout(4), Recipe(region=Boxed()))], MASK)
 
 
@@ -174,10 +174,10 @@ def test_the_answer_is_found_in_the_proposals_of_the_step() -> None:
         recipe = Recipe(block_length=4, region=Pattern(r"\d+"), stop=Prophet(Linear(-1, -1)))
         state, steps = run(model_of("toy", seed, vocab=12), [Request((1,), Layout(12), recipe)])
         said = "".join(PIECES[token] for token in state.window[0].tolist())
-        if steps[0].answer.any():
+        if steps[0].before.answer.any():
             assert len(steps) == 1
             last = [at for at, token in enumerate(state.window[0].tolist()) if token in (7, 8)][-1]
-            assert steps[0].answer[0, last], said
+            assert steps[0].before.answer[0, last], said
             settled += 1
     assert settled > 10
 
@@ -188,7 +188,7 @@ def test_what_is_never_found_never_settles() -> None:
         requests = [Request((1,), Layout(9), Recipe(region=region, stop=eager), seed) for seed in range(3)]
         state, steps = run(model_of("toy", 1, vocab=4), requests)
         assert state.step.tolist() == [9, 9, 9]
-        assert not any(step.settled.any() or step.answer.any() for step in steps)
+        assert not any(step.settled.any() or step.before.answer.any() for step in steps)
 
 
 DRAFTS = {  # of one window, step by step: what the region "=" finds, and when it has stood for two comparisons
@@ -244,33 +244,33 @@ def test_the_live_rule_sees_it_move_too() -> None:
 class Last:
     """The rightmost mask goes first."""
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Tensor:
         return state.positions.float().expand_as(state.draft)
 
 
 def test_a_draft_that_has_not_changed_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[tuple[str, ...]] = []
-    join = Words.join
+    join = Spelling.join
 
-    def counted(words: Words, pieces: Sequence[str]) -> Text:
+    def counted(words: Spelling, pieces: Sequence[str]) -> Text:
         texts.append(tuple(pieces))
         return join(words, pieces)
 
-    monkeypatch.setattr(Words, "join", counted)
-    words = Words(PIECES.__getitem__)
+    monkeypatch.setattr(Spelling, "join", counted)
+    words = Spelling(PIECES.__getitem__)
     recipe = Recipe(region=Pattern(r"\d+"), stop=Prophet(Linear(99, 99)))
     model = model_of("toy", 3, vocab=12)
-    state = lay_out([Request((1,), Layout(24), recipe)], 0, (2,), words=words)
+    state = lay_out([Request((1,), Layout(24), recipe)], 0, (2,), spelling=words)
     steps = list(decode(model, state, recipe))
     assert len(steps) == 24
     assert 1 < len(texts) == len({tuple(step.draft[0].tolist()) for step in steps}) < 24
 
 
 def test_what_is_remembered_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.words.REMEMBERED", 2)
+    monkeypatch.setattr("foretell.loop.spelling.REMEMBERED", 2)
     rows = "The| answer| is| 7|.", "The| answer| is| 1|2|.", "no", "The| answer| is| 7|."
     assert found(Delimiter(), *rows) == [" 7", " 12", "", " 7"]
-    words = Words(str)
+    words = Spelling(str)
     for key in (1, 2, 3, 1):
         assert words.once(key, partial(range, key)) == range(key)
     assert len(words._found) == 2
@@ -284,16 +284,16 @@ def test_what_is_watched_was_computed_in_this_step(cache: Any) -> None:
         region, stop = SOUGHT[seed % len(SOUGHT)], Prophet(Linear(3, 0))
         recipe = Recipe(block_length=4, cache=cache, region=region, stop=stop)
         model = network(seed, vocab=12)
-        state = lay_out([Request((3, 4), Layout(16), recipe)], 0, (2,), words=WORDS)
+        state = lay_out([Request((3, 4), Layout(16), recipe)], 0, (2,), spelling=WORDS)
         for step in decode(model, state, recipe):
-            place = step.answer[0]
+            place = step.before.answer[0]
             assert step.beliefs.entropy[0, place].isfinite().all()  # of what was not read it is infinite
-            proposed = replace(state, draft=step.beliefs.tokens)
+            proposed = state.with_text(draft=step.beliefs.tokens)
             assert torch.equal(region(proposed)[0], place)
-            beyond += bool(place[(int(step.index[0]) // 4 + 1) * 4 :].any())
+            beyond += bool(place[(int(step.before.step[0]) // 4 + 1) * 4 :].any())
             if step.settled[0]:
                 settled += 1
-                assert torch.equal(region(replace(state, draft=state.window))[0], place)
+                assert torch.equal(region(state.with_text(draft=step.after.window))[0], place)
     assert beyond > 5
     assert settled > 2
 
@@ -304,7 +304,6 @@ def test_regions_differ_and_are_regions() -> None:
     for region in SOUGHT:
         one: Region = region
         assert one.sought
-        state = lay_out([Request((1,), Layout(18), Recipe(region=one))], 0, (2,), words=WORDS)
-        state.draft = draft
-        seen.add(tuple(one(state)[0].tolist()))
+        state = lay_out([Request((1,), Layout(18), Recipe(region=one))], 0, (2,), spelling=WORDS)
+        seen.add(tuple(one(state.with_text(draft=draft))[0].tolist()))
     assert len(seen) >= 6

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import RecipeError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.parts import Move, Work
+from foretell.loop.protocols import Verdict
+from foretell.loop.state import DecodeState
 from foretell.policies.region.after import After
 from foretell.policies.region.fixed import Fixed
-from foretell.policies.region.locate import locate_answer
 from foretell.policies.region.masked import Masked
 from foretell.policies.region.whole import Whole
 from foretell.policies.stop.combined import All, each
@@ -28,10 +30,8 @@ from foretell.policies.stop.stable import Stable
 from foretell.policies.stop.sure import Sure
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.transfer.threshold import Threshold
-from foretell.protocols import Verdict
-from foretell.recipe import Recipe
-from foretell.state import DecodeState
-from tests.helpers import model_of
+from foretell.recipes.recipe import Recipe
+from tests.helpers import model_of, with_fields
 
 MASK = 0
 
@@ -42,6 +42,19 @@ def fires(verdict: Verdict) -> bool:
 
 def state_of(layout: Layout, rows: int = 1, steps: int | None = None) -> DecodeState:
     return lay_out([Request((1, 2), layout, Recipe(steps=steps))] * rows, MASK)
+
+
+def fill(state: DecodeState, count: int) -> DecodeState:
+    """The same state with its first positions filled."""
+    window = state.window.clone()
+    window[:, :count] = 5
+    return state.with_text(window=window)
+
+
+def propose(state: DecodeState, tokens: torch.Tensor) -> DecodeState:
+    """The state after a step that proposes `tokens` and fills nothing."""
+    none, work = torch.zeros_like(state.pinned), Work(state.ledger, state.meters, None)
+    return state.apply(Move(none, none.any(dim=1), none, None, state.recheck), tokens, work)
 
 
 def beliefs(gap: list[list[float]], tokens: list[list[int]] | None = None, entropy: float = 0.0) -> Any:
@@ -64,7 +77,7 @@ def beliefs(gap: list[list[float]], tokens: list[list[int]] | None = None, entro
 def test_last_step_of_each_stage(budget: int, paper: tuple[int, int], released: tuple[int, int]) -> None:
     """The step tables of both clocks; steps count from 1 there."""
     state = state_of(Layout(4, answer=(0, 4)), rows=budget, steps=budget)
-    state.step = torch.arange(budget)
+    state = state.with_text(step=torch.arange(budget))
     sure = beliefs([[6.0] * 4] * budget)  # between high and mid
     surer = beliefs([[3.0] * 4] * budget)  # between mid and low
     for rule, (high, mid) in ((Prophet(), paper), (Prophet(one_based=True), released)):
@@ -109,7 +122,6 @@ def test_pinned_positions_are_no_part_of_the_answer(over: Any, region: Any) -> N
     layout = Layout(6, ((1, 5), (2, 6), (4, 5)), (0, 6))
     recipe = Recipe(region=region, stop=Prophet(over=over))
     state = lay_out([Request((1, 2), layout, recipe)], MASK)
-    state.answer = locate_answer(region, state)
     assert state.answer.tolist() == [[True, False, False, True, False, True]]
     seen = beliefs([[1.0, 90.0, 90.0, 2.0, 90.0, 6.0]])
     for reduce, value in (("mean", 3.0), ("min", 1.0), ("quantile", 2.0)):
@@ -127,14 +139,14 @@ def test_at_the_threshold_it_settles() -> None:
 def test_filled_positions_count_or_not() -> None:
     """The released code averages over filled positions too; `over="masked"` looks at what is still open."""
     state = state_of(Layout(4, answer=(0, 3)))
-    state.window[0, 0] = 5
+    state = fill(state, 1)
     seen = beliefs([[0.0, 6.0, 6.0, 0.0]])
     everywhere, open_only = Prophet(Linear(5, 5)), Prophet(Linear(5, 5), over="masked")
     assert not fires(everywhere(seen, state))
     assert fires(open_only(seen, state))
     assert everywhere.reads(state).tolist() == [[True, True, True, False]]
     assert open_only.reads(state).tolist() == [[False, True, True, False]]
-    state.window[0, :3] = 5  # the answer is written: nothing can change it
+    state = fill(state, 3)  # the answer is written: nothing can change it
     assert fires(open_only(seen, state))
     assert not fires(Prophet(Linear(math.inf, 1), over="masked")(seen, state))
 
@@ -144,7 +156,7 @@ def test_clock_by_tokens() -> None:
     seen = beliefs([[3.0] * 4])
     by_tokens = Prophet(clock="tokens")
     assert not fires(by_tokens(seen, state))
-    state.window[0, :3] = 5  # three quarters filled in no time
+    state = fill(state, 3)  # three quarters filled in no time
     assert fires(by_tokens(seen, state))
     assert not fires(Prophet()(seen, state))
 
@@ -153,7 +165,7 @@ def test_an_empty_region_never_settles() -> None:
     state = state_of(Layout(4))
     rules: list[Any] = [Prophet(Linear(0, 0)), Prophet(Linear(0, 0), over="masked"), Stable(1, math.inf), Never()]
     rules += [Sure(math.inf), Sure(math.inf, over="masked"), Persistent(1)]
-    state.draft = torch.ones_like(state.draft)
+    state = state.with_text(draft=torch.ones_like(state.draft))
     for rule in rules:
         assert not fires(rule(beliefs([[99.0] * 4]), state))
 
@@ -165,7 +177,7 @@ def test_stable_counts_comparisons_not_steps() -> None:
     for tokens in ([3, 4], [3, 5], [3, 5], [3, 5]):
         seen = beliefs([[0.0, 0.0]], [tokens], entropy=0.001)
         fired.append([fires(Stable(k)(seen, state)) for k in (1, 2)])
-        state.reveal(torch.zeros_like(state.pinned), seen.tokens, ~state.done)
+        state = propose(state, seen.tokens)
     assert fired == [[False, False], [False, False], [True, False], [True, True]]
     assert not fires(Stable(1)(beliefs([[0.0, 0.0]], [[3, 5]], entropy=0.01), state))
 
@@ -202,7 +214,7 @@ def test_regions() -> None:
     for region, expected in as_text.items():
         assert "".join(str(int(x)) for x in region(state)[0]) == expected
     assert not After(3)(state_of(Layout(8))).any()
-    state.window[0, 0] = 5
+    state = fill(state, 1)
     assert Masked()(state)[0].tolist() == [False, True, False, False, True, True, True, True]
 
 
@@ -247,10 +259,10 @@ def test_bad_parameters_are_named(make: Any, message: str) -> None:
 def test_sched_waits_for_the_draft() -> None:
     """SchED's second condition: a sure gap does not settle while any draft still changes."""
     rule = All((Prophet(Linear(1, 1)), Stable(entropy=math.inf)))
-    state = replace(state_of(Layout(2, answer=(0, 2))))
+    state = state_of(Layout(2, answer=(0, 2)))
     first, second = beliefs([[9.0, 9.0]], [[3, 4]]), beliefs([[9.0, 9.0]], [[3, 4]])
     assert not fires(rule(first, state))
-    state.reveal(torch.zeros_like(state.pinned), first.tokens, ~state.done)
+    state = propose(state, first.tokens)
     assert fires(rule(second, state))
 
 
@@ -274,13 +286,13 @@ def test_sure_looks_at_the_mean_entropy() -> None:
 
 def test_sure_over_what_is_still_open() -> None:
     state = state_of(Layout(4, answer=(0, 3)))
-    state.window[0, 0] = 5
+    state = fill(state, 1)
     seen = SimpleNamespace(entropy=torch.tensor([[0.9, 0.05, 0.05, 0.0]]))
     assert not fires(Sure()(seen, state))
     assert fires(Sure(over="masked")(seen, state))
     assert Sure().reads(state).tolist() == [[True, True, True, False]]
     assert Sure(over="masked").reads(state).tolist() == [[False, True, True, False]]
-    state.window[0, :3] = 5  # the answer is written: nothing can change it
+    state = fill(state, 3)  # the answer is written: nothing can change it
     assert fires(Sure(over="masked")(seen, state))
 
 
@@ -299,12 +311,12 @@ END = 9
 
 def persisted(rule: Any, drafts: list[list[int]], end_ids: tuple[int, ...] = (END,)) -> list[bool]:
     """Whether the rule fires at each of these drafts of a window whose answer is its last three positions."""
-    state = replace(state_of(Layout(4, answer=(1, 3))), end_ids=end_ids)
+    state = with_fields(state_of(Layout(4, answer=(1, 3))), end_ids=end_ids)
     fired = []
     for tokens in drafts:
         seen = beliefs([[0.0] * 4], [tokens])
         fired.append(fires(rule(seen, state)))
-        state.reveal(torch.zeros_like(state.pinned), seen.tokens, ~state.done)
+        state = propose(state, seen.tokens)
     return fired
 
 
@@ -325,9 +337,12 @@ def test_persistent_starts_again_when_the_answer_changes() -> None:
 
 
 def test_persistent_shows_how_long() -> None:
-    state = replace(state_of(Layout(4, answer=(1, 3))), end_ids=(END,))
-    state.draft = torch.tensor([[1, 3, END, 5]])
-    state.unchanged = torch.tensor([[0, 6, 4, 0]])
+    state = with_fields(
+        state_of(Layout(4, answer=(1, 3))),
+        end_ids=(END,),
+        draft=torch.tensor([[1, 3, END, 5]]),
+        unchanged=torch.tensor([[0, 6, 4, 0]]),
+    )
     verdict = Persistent(8)(beliefs([[0.0] * 4], [[1, 3, END, 6]]), state)
     assert verdict.value is not None
     assert verdict.bar is not None
@@ -341,8 +356,8 @@ def test_a_combination_is_all_its_rules() -> None:
 
 
 def test_combinations_of_the_new_rules() -> None:
-    state = replace(state_of(Layout(2, answer=(0, 2))), end_ids=(END,))
-    state.draft, state.unchanged = torch.tensor([[1, 1]]), torch.tensor([[7, 7]])
+    state = state_of(Layout(2, answer=(0, 2)))
+    state = with_fields(state, end_ids=(END,), draft=torch.tensor([[1, 1]]), unchanged=torch.tensor([[7, 7]]))
     still, unsure = beliefs([[0.0, 0.0]], entropy=0.5), beliefs([[0.0, 0.0]], [[1, 2]], entropy=0.05)
     both, either = All((Sure(), Persistent())), AnyOf((Sure(), Persistent()))
     assert [fires(rule(seen, state)) for seen in (still, unsure) for rule in (both, either)] == [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foretell.layout import Layout, Request
+from foretell.engine.request import Layout, Request
+from foretell.loop.protocols import Transfer
 from foretell.models.toy import Toy
 from foretell.policies.score.deferred import Deferred
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.transfer.timesteps import Timesteps
-from foretell.protocols import Transfer
-from foretell.recipe import Recipe
+from foretell.recipes.recipe import Recipe
 from tests import reference
 from tests.helpers import model_of, run
 
@@ -19,7 +19,7 @@ from tests.helpers import model_of, run
 def fills(layout: Layout, transfer: Transfer, steps: int, block: int) -> list[int]:
     """How many masks go in each step."""
     _, taken = run(Toy(), [Request((1, 2), layout, Recipe(steps=steps, block_length=block, transfer=transfer))])
-    return [int(step.unmasked.sum()) for step in taken]
+    return [int(step.filled.sum()) for step in taken]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_deferred_ends_come_last() -> None:
     orders = []
     for one in (recipe, late):
         _, steps = run(model, [Request((1,), Layout(16), one)], end_ids=(2,))
-        orders.append([int(step.beliefs.tokens[step.unmasked]) == 2 for step in steps])
+        orders.append([int(step.beliefs.tokens[step.filled]) == 2 for step in steps])
     assert True in orders[0]
     assert orders[0] != orders[1]
     assert orders[1] == sorted(orders[1])

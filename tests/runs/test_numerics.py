@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from foretell.engine.files import load_traces
+from foretell.engine.trace_files import load_traces
 from foretell.lab.coverage import Kept
 from foretell.lab.manifest import read_manifest
 from foretell.lab.outcomes import Outcomes

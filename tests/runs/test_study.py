@@ -12,7 +12,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pytest
 
-from foretell.engine.files import load_traces
+from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
 from foretell.lab.manifest import read_manifest
 from foretell.lab.results import read_records

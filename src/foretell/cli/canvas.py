@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from foretell.words import blank_between, looks_spaced
+from foretell.loop.spelling import blank_between, looks_spaced
 
 if TYPE_CHECKING:
     from foretell.engine.codec import Codec

@@ -17,7 +17,7 @@ from foretell.errors import ForetellError, RequestError
 if TYPE_CHECKING:
     from foretell.engine.completion import Completion, Failure
     from foretell.engine.engine import Engine
-    from foretell.engine.prompts import Asked
+    from foretell.engine.prompt_files import Asked
 
 CHAT = "Put text into the chat template, or take it as it is; default: by the model's own template if it has one."
 DECODING, OUTPUT, MACHINE = "Decoding", "Output", "Machine"
@@ -112,7 +112,7 @@ def run(wish: Wish, model: str, prompt: str | None, file: str | None, machine: d
     from foretell.cli.model import open_engine  # noqa: PLC0415
     from foretell.cli.prompts import gather  # noqa: PLC0415
     from foretell.engine.certificate import stop_of  # noqa: PLC0415
-    from foretell.presets import parse  # noqa: PLC0415
+    from foretell.recipes.presets import parse  # noqa: PLC0415
 
     asked = gather(prompt, file)
     parse(wish.options["recipe"])  # a wrong name should not have to wait for the weights
@@ -130,7 +130,7 @@ def deliver(wish: Wish, engine: Engine, asked: list[Asked]) -> int:
     from foretell.cli.console import problem, say  # noqa: PLC0415
     from foretell.cli.results import Ledger, Printer, line_of, totals  # noqa: PLC0415
     from foretell.engine.completion import Failure  # noqa: PLC0415
-    from foretell.engine.files import save_traces  # noqa: PLC0415
+    from foretell.engine.trace_files import save_traces  # noqa: PLC0415
 
     printer = Printer([one.id for one in asked], wish.as_json)
     finished: dict[int, Completion] = {}

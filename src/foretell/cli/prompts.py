@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from foretell.engine.prompts import Asked, read_prompts, spoken
+from foretell.engine.prompt_files import Asked, read_prompts, spoken
 from foretell.errors import RequestError
 
 STDIN = "-"

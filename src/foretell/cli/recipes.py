@@ -22,7 +22,7 @@ QUESTIONS = {
     "transfer": "which masks now?",
     "stop": "is it settled?",
     "verify": "what is written again?",
-    "window": "what is looked at?",
+    "visible": "what is looked at?",
     "schedule": "how does a threshold fall?",
     "scale": "what is compared with it?",
 }
@@ -34,7 +34,7 @@ def recipes(
     """List presets and policies, or those of one kind (stop, transfer, ...), or show one in full."""
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.policies import POLICIES  # noqa: PLC0415
-    from foretell.presets import PRESETS  # noqa: PLC0415
+    from foretell.recipes.presets import PRESETS  # noqa: PLC0415
 
     console = out()
     if name is None:
@@ -71,7 +71,7 @@ def _is_generated(policy: type) -> bool:
 
 
 def _list_presets(console: Console) -> None:
-    from foretell.presets import PRESETS  # noqa: PLC0415
+    from foretell.recipes.presets import PRESETS  # noqa: PLC0415
 
     table = _table("Recipes")
     for name, preset in PRESETS.items():
@@ -82,7 +82,7 @@ def _list_presets(console: Console) -> None:
 def _list_policies(console: Console, *kinds: str) -> None:
     """The policies of these kinds, or of all."""
     from foretell.policies import POLICIES  # noqa: PLC0415
-    from foretell.spec import signature  # noqa: PLC0415
+    from foretell.recipes.text import signature  # noqa: PLC0415
 
     for kind in kinds or POLICIES:
         table = _table(f"{kind}: {QUESTIONS.get(kind, '')}")
@@ -94,7 +94,7 @@ def _list_policies(console: Console, *kinds: str) -> None:
 def _show_preset(console: Console, name: str) -> None:
     from rich.text import Text  # noqa: PLC0415
 
-    from foretell.presets import PRESETS  # noqa: PLC0415
+    from foretell.recipes.presets import PRESETS  # noqa: PLC0415
 
     preset = PRESETS[name]
     console.print(Text(name, style="bold"), Text(f"  {preset.about}"))
@@ -110,7 +110,7 @@ def _show_preset(console: Console, name: str) -> None:
 
 def _parameters(prefix: str, value: Any) -> Iterator[tuple[str, str, str]]:
     """Every parameter by the dotted path that --set takes, with its value; those of a policy follow it."""
-    from foretell.spec import spell  # noqa: PLC0415
+    from foretell.recipes.text import spell  # noqa: PLC0415
 
     for field in fields(value):
         inner, path = getattr(value, field.name), f"{prefix}{field.name}"
@@ -123,7 +123,7 @@ def _parameters(prefix: str, value: Any) -> Iterator[tuple[str, str, str]]:
 def _show_policy(console: Console, kind: str, name: str, policy: type) -> None:
     from rich.text import Text  # noqa: PLC0415
 
-    from foretell.spec import signature  # noqa: PLC0415
+    from foretell.recipes.text import signature  # noqa: PLC0415
 
     console.print(Text(f"{kind} {name}", style="bold"), Text(f"({signature(policy)})", style="cyan"))
     console.print(Text(sentence(policy)))
@@ -151,7 +151,7 @@ def _table(title: str) -> Any:
 def _longest() -> int:
     """Letters of the longest name, so that all tables share one left column."""
     from foretell.policies import POLICIES  # noqa: PLC0415
-    from foretell.presets import PRESETS  # noqa: PLC0415
+    from foretell.recipes.presets import PRESETS  # noqa: PLC0415
 
     return max(map(len, [*PRESETS, *(name for policies in POLICIES.values() for name in policies)]))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from foretell.engine.certificate import Certificate
     from foretell.engine.trace import Trace
-    from foretell.protocols import Region, Stop
+    from foretell.loop.protocols import Region, Stop
 
 MOST_ROWS = 40
 NO_REGION = "no answer region was recorded, so no rule fires; say where to look with --region, e.g. --region masked"

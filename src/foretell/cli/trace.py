@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from foretell.engine.trace import Trace
-    from foretell.protocols import Region, Verdict
+    from foretell.loop.protocols import Region, Verdict
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at stored trajectories.")
 File = Annotated[Path, Argument(help="What `foretell generate --trace` has written.")]
@@ -36,7 +36,7 @@ def show(
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.cli.heatmap import heatmap  # noqa: PLC0415
     from foretell.cli.wording import count  # noqa: PLC0415
-    from foretell.engine.files import load_traces  # noqa: PLC0415
+    from foretell.engine.trace_files import load_traces  # noqa: PLC0415
 
     if width is not None and width < 40:
         raise RequestError(f"--width must be at least 40, got {width}")
@@ -65,7 +65,7 @@ def replay(
     from foretell.cli.console import note, out  # noqa: PLC0415
     from foretell.cli.replay import remarks, replayed, report  # noqa: PLC0415
     from foretell.engine.certificate import Certificate, stop_of  # noqa: PLC0415
-    from foretell.engine.files import load_traces  # noqa: PLC0415
+    from foretell.engine.trace_files import load_traces  # noqa: PLC0415
 
     given, place = stop_of(stop), _place(region)
     rule = given.rule if isinstance(given, Certificate) else given
@@ -95,8 +95,8 @@ def has_answer(trace: Trace) -> bool:
 
 
 def _place(text: str | None) -> Region | None:
-    from foretell.protocols import Region  # noqa: PLC0415
-    from foretell.spec import read  # noqa: PLC0415
+    from foretell.loop.protocols import Region  # noqa: PLC0415
+    from foretell.recipes.text import read  # noqa: PLC0415
 
     return None if text is None else read(Region, text, "region")
 
@@ -166,7 +166,7 @@ def places(trace: Trace, step: int = -1, region: Region | None = None) -> Tensor
 
 def written(trace: Trace, step: int, where: Tensor | None = None) -> str:
     """The draft of a step on one line, without what stands behind the text's end."""
-    from foretell.words import printable  # noqa: PLC0415
+    from foretell.loop.spelling import printable  # noqa: PLC0415
 
     tokens = trace.committed(step) if where is None else trace.committed(step)[where]
     text = trace.spelling().text(token for token in tokens.tolist() if token not in trace.end_ids).string

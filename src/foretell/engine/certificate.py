@@ -14,17 +14,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
-from foretell.engine.files import replacing
+from foretell.engine.request import Layout
+from foretell.engine.trace_files import replacing
 from foretell.errors import ForetellError, RecipeError, RequestError, one_of, unknown, whole, within
-from foretell.layout import Layout
+from foretell.loop.protocols import Stop
 from foretell.models.tokenizer import read_json
 from foretell.policies.stop.combined import changed, read_files
 from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
-from foretell.presets import parse
-from foretell.protocols import Stop
-from foretell.recipe import Recipe
-from foretell.spec import read, spell
+from foretell.recipes.presets import parse
+from foretell.recipes.recipe import Recipe
+from foretell.recipes.text import read, spell
 
 FORMAT = 1
 NOT_A_RULE = "; texts before which the finished text is cut are stop_strings (--stop-string)"

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from foretell.errors import RequestError, VocabularyError, unknown
+from foretell.loop.spelling import Spelling, is_part, printable
 from foretell.models.chat import ChatTemplate, Message
 from foretell.models.family import Family, Settings
 from foretell.models.load import FAMILIES, family_of
@@ -25,7 +26,6 @@ from foretell.models.tokenizer import (
     read_tokenizer,
     separator_of,
 )
-from foretell.words import Words, is_part, printable
 
 NAMED = 5  # unknown words that a message names
 ALIKE = 0.75  # of difflib's ratio: short words are easily alike
@@ -130,9 +130,9 @@ class Codec:
         """One printable string a token, to draw a canvas with: line ends and the like are escaped."""
         return [self._piece(token) for token in ids]
 
-    def spelling(self) -> Words:
+    def spelling(self) -> Spelling:
         """How tokens are written inside a text."""
-        return Words(self._spelled, _is_spaced(self.tokenizer))
+        return Spelling(self._spelled, _is_spaced(self.tokenizer))
 
     def words(self) -> list[str]:
         """The vocabulary in the order of its ids, without special tokens."""

@@ -9,16 +9,15 @@ from operator import itemgetter
 
 import torch
 
-from foretell.decode import Step
 from foretell.engine.codec import Codec
 from foretell.engine.outcome import Finish, Outcome
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.trace import Trace, with_words
 from foretell.errors import ForetellError
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.decode import Step
+from foretell.loop.spelling import Spelling
 from foretell.policies.transfer.quota import Quota
-from foretell.spec import title as name_of
-from foretell.state import DecodeState
-from foretell.words import Words
+from foretell.recipes.text import title as name_of
 
 NO_MASK = -1  # a finished window holds none
 
@@ -125,13 +124,13 @@ def _end(tokens: Sequence[int], layout: Layout, codec: Codec) -> int:
 
 
 def completion_of(
-    outcome: Outcome, notes: tuple[str, ...], codec: Codec, words: Words, stop_strings: Sequence[str] = ()
+    outcome: Outcome, notes: tuple[str, ...], codec: Codec, spelling: Spelling, stop_strings: Sequence[str] = ()
 ) -> Completion:
     """An outcome in words, its text and its answer each cut before the first stop string in it."""
     request, tokens = outcome.request, outcome.tokens
     whole, size = text_of(tokens, request.layout, codec)
     text, stop_string = cut_text(whole, stop_strings)
-    answer = answer_of(tokens, request, codec, words)
+    answer = answer_of(tokens, request, codec, spelling)
     return Completion(
         text=text,
         answer=answer and cut_text(answer, stop_strings)[0],
@@ -148,7 +147,7 @@ def completion_of(
         seconds=outcome.seconds,
         value=outcome.value,
         measure=outcome.measure,
-        trace=outcome.trace and with_words(outcome.trace, words),
+        trace=outcome.trace and with_words(outcome.trace, spelling),
         notes=(*notes, *_budget_notes(outcome)),
         given=request.budget - in_full(request),
         stop_string=stop_string,
@@ -181,32 +180,33 @@ def in_full(request: Request) -> int:
     return steps
 
 
-def answer_of(tokens: Sequence[int], request: Request, codec: Codec, words: Words) -> str | None:
+def answer_of(tokens: Sequence[int], request: Request, codec: Codec, spelling: Spelling) -> str | None:
     """The part of a finished window's text that stands in the answer region, where one was laid out or is found."""
     if request.recipe.region.sought:
-        state = lay_out([request], NO_MASK, codec.end_ids, words=words)
-        state.draft = torch.tensor([tokens])
-        place = request.recipe.region(state)[0]
-        return codec.decode(state.draft[0, place].tolist()).strip() if place.any() else None
+        state = lay_out([request], NO_MASK, codec.end_ids, spelling=spelling)
+        place = request.recipe.region(state.with_text(draft=torch.tensor([tokens])))[0].tolist()
+        found = [token for token, inside in zip(tokens, place, strict=True) if inside]
+        return codec.decode(found).strip() if found else None
     if request.layout.answer is None or not codec.reads_text:
         return None
     start, length = request.layout.answer
     return codec.decode(tokens[start : min(start + length, _end(tokens, request.layout, codec))])
 
 
-def frame_of(state: DecodeState, step: Step) -> Frame:
-    """A step of the only row of a state."""
+def frame_of(step: Step, row: int) -> Frame:
+    """Return what a step did to one `row` of the batch."""
+    state = step.after
     value, bar, progress = step.verdict.value, step.verdict.bar, step.verdict.progress
     return Frame(
-        step=int(step.index[0]),
-        budget=int(state.budget[0]),
-        tokens=tuple(step.draft[0].tolist()),
-        filled=tuple((~state.blank[0]).tolist()),
-        fresh=tuple(step.unmasked[0].tolist()),
-        pinned=tuple(state.pinned[0].tolist()),
-        answer=tuple(step.answer[0].tolist()),
-        settled=bool(step.settled[0]),
-        gauge=None if value is None or bar is None else (float(value[0]), float(bar[0])),
+        step=int(step.before.step[row]),
+        budget=int(state.budget[row]),
+        tokens=tuple(step.draft[row].tolist()),
+        filled=tuple((~state.blank[row]).tolist()),
+        fresh=tuple(step.filled[row].tolist()),
+        pinned=tuple(state.pinned[row].tolist()),
+        answer=tuple(step.before.answer[row].tolist()),
+        settled=bool(step.settled[row]),
+        gauge=None if value is None or bar is None else (float(value[row]), float(bar[row])),
         measure=step.verdict.measure,
-        progress=float(step.index[0] / state.budget[0] if progress is None else progress[0]),
+        progress=float(step.before.step[row] / state.budget[row] if progress is None else progress[row]),
     )

@@ -11,22 +11,21 @@ from typing import Any, Literal, Protocol, cast, overload
 import torch
 from torch import Tensor
 
-from foretell.decode import decode
 from foretell.engine.certificate import Certificate, model_hash
 from foretell.engine.codec import Codec
 from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, cut_text, frame_of, text_of
 from foretell.engine.folder import BUNDLED, folder_of, layouts_of
 from foretell.engine.options import Options, Order, order, without_text
-from foretell.engine.outcome import Row, Usage, outcome_of
+from foretell.engine.outcome import Outcome, Usage
 from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_ids
+from foretell.engine.request import Layout, Request
 from foretell.engine.scheduler import Scheduler
-from foretell.engine.threads import eased
+from foretell.engine.threads import with_threads
 from foretell.errors import ForetellError, RequestError, one_of
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.protocols import Denoiser
 from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
 from foretell.models.load import load_model
 from foretell.models.transformer import UNBOUNDED, Transformer
-from foretell.protocols import Denoiser
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
 AHEAD = 256  # requests of a list among which prompts of like length are looked for
@@ -46,7 +45,7 @@ class Engine:
 
     def __init__(self, model: Denoiser, codec: Codec, layouts: Mapping[str, Any] | None = None) -> None:
         self.model, self.codec, self.layouts = model, codec, layouts or {}
-        self.words = codec.spelling()
+        self.spelling = codec.spelling()
         network = _network(model)
         weights = list(network.parameters()) if isinstance(network, torch.nn.Module) else []
         self.device = weights[0].device if weights else torch.device("cpu")
@@ -197,8 +196,7 @@ class Engine:
         one_of("errors", errors, ("raise", "return"))
         if batch_size < 1:
             raise RequestError(f"batch_size must be at least 1, got {batch_size}")
-        # All of them are wanted, so nobody minds to be passed over.
-        scheduler = Scheduler(self.model, self.codec.end_ids, batch_size, trace, self.device, AHEAD, AHEAD, self.words)
+        scheduler = self._scheduler(batch_size, record=trace)
         failed: list[tuple[int, Failure]] = []
         asked: list[tuple[int, Order]] = []  # by ticket
         for index, (prompt, way) in enumerate(orders):
@@ -218,31 +216,30 @@ class Engine:
     ) -> Iterator[tuple[int, Completion | Failure]]:
         yield from failed
         try:
-            for outcome in eased(scheduler.run(), self.threads):
+            for outcome in with_threads(scheduler.run(), self.threads):
                 index, chosen = asked[outcome.ticket]
-                yield index, completion_of(outcome, chosen.notes, self.codec, self.words, chosen.stop_strings)
+                yield index, completion_of(outcome, chosen.notes, self.codec, self.spelling, chosen.stop_strings)
         finally:
             self.usage += scheduler.usage
+
+    def _scheduler(self, batch_size: int, *, record: bool) -> Scheduler:
+        # Every request of a list is wanted, so any of them may be passed over for one that needs less padding.
+        return Scheduler(self.model, self.codec.end_ids, batch_size, record, self.device, AHEAD, AHEAD, self.spelling)
 
     def stream(self, prompt: Prompt, *, trace: bool = False, **options: Any) -> Iterator[Frame]:
         """A frame after every step; the last one carries the completion."""
         asked = self.order(**options)
         request = self.request(prompt, asked)
-        state = lay_out([request], self.model.mask_id, self.codec.end_ids, self.device, self.words)
-        row = Row.start(0, request, record=trace)
-        for step in eased(decode(self.model, state, request.recipe, observed=True), self.threads):
-            if row.recorder is not None:
-                row.recorder.observe(step, 0)
-            frame = frame_of(state, step)
-            text, _ = self.text(frame.tokens, request.layout)
-            frame = replace(frame, text=cut_text(text, asked.stop_strings)[0])
-            if frame.settled:
-                row.settle(step, 0)
-            if state.finished[0]:
-                outcome = outcome_of(0, row, state, step)
-                done = completion_of(outcome, asked.notes, self.codec, self.words, asked.stop_strings)
-                frame = replace(frame, completion=done)
-            yield frame
+        scheduler = self._scheduler(batch_size=1, record=trace)
+        frames: list[Frame] = []
+        scheduler.submit(request, lambda step, row: frames.append(frame_of(step, row)))
+        for outcome in with_threads(_take_steps(scheduler), self.threads):
+            frame = frames.pop()
+            text = cut_text(self.text(frame.tokens, request.layout)[0], asked.stop_strings)[0]
+            done = None
+            if outcome is not None:
+                done = completion_of(outcome, asked.notes, self.codec, self.spelling, asked.stop_strings)
+            yield replace(frame, text=text, completion=done)
 
     def order(self, **options: Any) -> Order:
         """What a call with these options would decode with."""
@@ -285,7 +282,7 @@ class Engine:
 
     def answer(self, tokens: Sequence[int], request: Request) -> str | None:
         """The part of that text which stands in the answer region, where one was laid out or is found."""
-        return answer_of(tokens, request, self.codec, self.words)
+        return answer_of(tokens, request, self.codec, self.spelling)
 
     def _streamed(self, prompt: Prompt, streamer: Streamer, trace: bool, options: dict[str, Any]) -> Completion:
         """Drafts go to `put_draft`, the prompt and the finished text to `put`."""
@@ -333,6 +330,12 @@ def _named(failed: list[tuple[int, Failure]]) -> ForetellError:
     index, failure = failed[0]
     more = f", nor can {len(failed) - 1} more" if len(failed) > 1 else ""
     return type(failure.error)(f"prompts[{index}] cannot be decoded{more}: {failure}")
+
+
+def _take_steps(scheduler: Scheduler) -> Iterator[Outcome | None]:
+    """Take the steps of a scheduler's only request; the last one has its outcome."""
+    while scheduler.busy:
+        yield next(iter(scheduler.step()), None)
 
 
 def _network(model: Any) -> Any:

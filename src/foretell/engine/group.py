@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from foretell.decode import Step
-from foretell.engine.outcome import Outcome, Row, Usage, outcome_of, usage_of
-from foretell.layout import Request
-from foretell.recipe import Recipe
-from foretell.state import DecodeState
+from foretell.engine.outcome import Observer, Outcome, Row, Usage, outcome_of, usage_of
+from foretell.engine.request import Request
+from foretell.engine.trace import Recorder
+from foretell.loop.decode import denoise_step
+from foretell.loop.passes import StepPlan
+from foretell.loop.protocols import Denoiser
+from foretell.loop.state import DecodeState
+from foretell.recipes.recipe import Recipe
 
 
 @dataclass(slots=True)
@@ -18,6 +22,8 @@ class Waiting:
 
     ticket: int
     request: Request
+    observers: tuple[Observer, ...] = ()
+    recorder: Recorder | None = None
     passed: int = 0  # how often a later one was taken first
 
 
@@ -29,8 +35,9 @@ class Group:
     waiting: list[Waiting] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     state: DecodeState | None = None
+    ahead: StepPlan | None = None  # of the next step; None after rows have joined or left
 
-    def call(self, lookahead: int, patience: int, *, record: bool) -> None:
+    def call(self, lookahead: int, patience: int) -> None:
         """Make a row of one request in line: of the first `lookahead`, the one that adds the least padding.
 
         The first in line has been passed over most often; after `patience` times it is its turn, whatever it adds.
@@ -45,33 +52,31 @@ class Group:
         for one in near[:at]:
             one.passed += 1
         chosen = self.waiting.pop(at)
-        self.rows.append(Row.start(chosen.ticket, chosen.request, record=record))
+        self.rows.append(Row(chosen.ticket, chosen.request, time.perf_counter(), chosen.observers, chosen.recorder))
 
     @property
     def unseated(self) -> list[Request]:
         """Requests of the rows that the state does not hold yet."""
-        return [row.request for row in self.rows[0 if self.state is None else len(self.state.step) :]]
+        return [row.request for row in self.rows[0 if self.state is None else len(self.state.window) :]]
 
     def seat(self, fresh: DecodeState) -> None:
-        """Take the laid out `unseated` rows into the state."""
-        if self.state is None:
-            self.state = fresh
-        else:
-            self.state.join(fresh)
+        """Add the laid out `unseated` rows to the state."""
+        self.state, self.ahead = fresh if self.state is None else self.state.join(fresh), None
 
-    def observe(self, taken: Step) -> dict[int, Outcome]:
-        """Keep what will be told of a step; what became of the rows that are done, by their place in the batch."""
-        assert self.state is not None, "a group that took a step has a state"
+    def take_step(self, model: Denoiser) -> dict[int, Outcome]:
+        """Denoise all rows once. Returns the outcomes of the rows that are done, by their place in the batch."""
+        assert self.state is not None, "a group that takes a step has a state"
+        step = denoise_step(model, self.state, self.recipe, self.ahead)
+        self.state, self.ahead = step.after, step.ahead
         for index, row in enumerate(self.rows):
-            if row.recorder is not None:
-                row.recorder.observe(taken, index)
-        done = [index for index, over in enumerate(self.state.finished) if over]
-        # A row that settles is done, unless its commit is looked over: otherwise there is nothing to ask the device.
+            row.observe(step, index)
+        done = [index for index, over in enumerate(step.ahead.finished) if over]
+        # A row that settles is done, unless its commit is checked: otherwise there is nothing to ask the device.
         if done or self.recipe.verify.passes:
-            for index, settled in enumerate(taken.settled.tolist()):
+            for index, settled in enumerate(step.settled.tolist()):
                 if settled:
-                    self.rows[index].settle(taken, index)
-        return {index: outcome_of(index, self.rows[index], self.state, taken) for index in done}
+                    self.rows[index].settle(step, index)
+        return {index: outcome_of(index, self.rows[index], step) for index in done}
 
     def leave(self, going: Collection[int]) -> None:
         """Rows leave the batch, the last ones take their places, and columns that nobody uses any more are cut off."""
@@ -80,13 +85,13 @@ class Group:
         movers = [index for index in range(count, len(self.rows)) if index not in going]
         keep = [movers.pop() if index in going else index for index in range(count)]
         self.rows = [self.rows[index] for index in keep]
+        self.ahead = None
         if not keep:
             self.state = None
             return
-        self.state.keep(keep)
         widest = max(len(row.request.prompt) for row in self.rows)
-        if widest < self.state.prompt_length:
-            self.state.trim(widest)
+        kept = self.state.keep(keep)
+        self.state = kept.trim(widest) if widest < kept.prompt_length else kept
 
     def usage(self, rows: Collection[int]) -> Usage:
         """What some rows have taken by now."""

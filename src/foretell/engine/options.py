@@ -9,10 +9,10 @@ from typing import Any
 from foretell.engine.certificate import Certificate, stop_of
 from foretell.engine.codec import Codec
 from foretell.engine.hints import hint_for
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import LayoutError, RequestError, one_of, unknown, whole
-from foretell.layout import Layout, Request, lay_out
+from foretell.loop.protocols import Score, Stop, Transfer
 from foretell.policies.region.fixed import Fixed
-from foretell.policies.region.locate import locate_answer
 from foretell.policies.sample.gumbel import Gumbel
 from foretell.policies.sample.nucleus import Nucleus
 from foretell.policies.score.confidence import Confidence
@@ -23,10 +23,9 @@ from foretell.policies.stop.combined import read_files
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.entropy_bound import EntropyBound
 from foretell.policies.transfer.threshold import Threshold
-from foretell.presets import PRESETS
-from foretell.protocols import Score, Stop, Transfer
-from foretell.recipe import Recipe, spelled
-from foretell.spec import spell, title
+from foretell.recipes.presets import PRESETS
+from foretell.recipes.recipe import Recipe, spelled
+from foretell.recipes.text import spell, title
 
 ALIASES = {
     "gen_length": "max_new_tokens",
@@ -170,9 +169,7 @@ def can_stop(recipe: Recipe, layout: Layout) -> bool:
     """Whether the stopping rule has anything to watch, where there is a rule at all."""
     if recipe.stop == Never() or recipe.region.sought:
         return True
-    fresh = lay_out([Request((), layout, recipe)], mask_id=-1)
-    fresh.answer = locate_answer(recipe.region, fresh)
-    return bool(recipe.stop.reads(fresh).any())
+    return bool(recipe.stop.reads(lay_out([Request((), layout, recipe)], mask_id=-1)).any())
 
 
 def without_text(asked: Order) -> Order:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from foretell.decode import Step
+from foretell.engine.request import Request
 from foretell.engine.trace import Recorder, Trace
-from foretell.layout import Request
-from foretell.state import DecodeState
+from foretell.loop.decode import Step
+from foretell.loop.state import DecodeState
 
+Observer = Callable[[Step, int], None]  # a step, and which row of the batch it is about
 Finish = Literal["complete", "settled", "eos"]  # the schedule ran out · the stopping rule fired · the text ended
 
 
@@ -56,44 +58,46 @@ class Row:
     ticket: int
     request: Request
     started: float
+    observers: tuple[Observer, ...] = ()  # called after every step
     recorder: Recorder | None = None
     exit: int | None = None
     value: float | None = None
     measure: str | None = None
 
-    @classmethod
-    def start(cls, ticket: int, request: Request, *, record: bool) -> Row:
-        return cls(ticket, request, time.perf_counter(), Recorder(request) if record else None)
+    def observe(self, step: Step, index: int) -> None:
+        """Show a step to everyone who watches this row, which is number `index` of the batch."""
+        for observer in self.observers:
+            observer(step, index)
 
-    def settle(self, taken: Step, index: int) -> None:
+    def settle(self, step: Step, index: int) -> None:
         """Keep why this row, which is number `index` of the batch, was committed early."""
-        self.exit = int(taken.index[index])
-        if taken.verdict.value is not None:
-            self.value, self.measure = float(taken.verdict.value[index]), taken.verdict.measure
+        self.exit = int(step.before.step[index])
+        if step.verdict.value is not None:
+            self.value, self.measure = float(step.verdict.value[index]), step.verdict.measure
 
 
 def usage_of(rows: list[int], state: DecodeState, guided: bool) -> Usage:
-    """What some rows have taken by now; guidance makes every pass twice."""
-    computed, spent = (int(each[rows].sum()) * (2 if guided else 1) for each in (state.computed, state.spent))
-    return Usage(computed, spent)
+    """Return the columns that some rows have taken so far; guidance runs every pass twice."""
+    meters, times = state.meters, 2 if guided else 1
+    return Usage(*(int(each[rows].sum()) * times for each in (meters.needed, meters.computed)))
 
 
-def outcome_of(index: int, row: Row, state: DecodeState, last: Step) -> Outcome:
-    """What became of a row that its `last` step finished."""
-    guided = row.request.recipe.guidance > 0
-    ended = state.stop_at_eos and bool(state.ended[index].any())
+def outcome_of(index: int, row: Row, last: Step) -> Outcome:
+    """Return the outcome of a row that its `last` step finished."""
+    guided, state = row.request.recipe.guidance > 0, last.after
+    ended = state.rows.stop_at_eos and bool(state.ended[index].any())
     return Outcome(
         ticket=row.ticket,
         request=row.request,
         tokens=tuple(state.window[index].tolist()),
         steps=int(state.step[index]),
-        forwards=int(state.forwards[index]) * (2 if guided else 1),
+        forwards=int(state.meters.forwards[index]) * (2 if guided else 1),
         usage=usage_of([index], state, guided),
         exit=row.exit,
         finish="settled" if row.exit is not None else "eos" if ended else "complete",
         seconds=time.perf_counter() - row.started,
         value=row.value,
         measure=row.measure,
-        forced=int(last.forced[index].sum()),
+        forced=int(last.move.forced[index].sum()),
         trace=None if row.recorder is None else row.recorder.trace(state.mask_id, state.end_ids),
     )

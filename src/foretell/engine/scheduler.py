@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import torch
 
-from foretell.decode import denoise_step
 from foretell.engine.group import Group, Waiting
-from foretell.engine.outcome import Outcome, Usage
+from foretell.engine.outcome import Observer, Outcome, Usage
+from foretell.engine.request import Request, lay_out
+from foretell.engine.trace import Recorder
 from foretell.errors import whole
-from foretell.layout import Request, lay_out
-from foretell.protocols import Denoiser
-from foretell.recipe import Recipe
-from foretell.words import Words
+from foretell.loop.protocols import Denoiser
+from foretell.loop.spelling import Spelling
+from foretell.recipes.recipe import Recipe
 
 
 @dataclass(slots=True)
@@ -30,11 +30,11 @@ class Scheduler:
     model: Denoiser
     end_ids: tuple[int, ...] = ()
     max_batch: int = 8
-    record: bool = False  # observe every position and hand out traces
+    record: bool = False  # observe every position and return traces
     device: torch.device | str = "cpu"
     lookahead: int = 64  # requests of a group among which the one that pads least is taken; 1: the order of arrival
     patience: int = 32  # how often a request may be passed over
-    words: Words | None = None  # how tokens are written, for recipes that look for the answer in the text
+    spelling: Spelling | None = None  # how tokens are written, for recipes that find the answer in the text
     submitted: int = field(default=0, init=False)
     _groups: dict[tuple[Recipe, int], Group] = field(default_factory=dict, init=False)
     _line: deque[Group] = field(default_factory=deque, init=False)  # one place for each request that waits
@@ -65,15 +65,17 @@ class Scheduler:
         """Columns of all passes so far."""
         return sum((group.usage(range(len(group.rows))) for group in self._turns), self._past)
 
-    def submit(self, request: Request) -> int:
-        """Queue a request, at any time between two steps; returns its ticket."""
+    def submit(self, request: Request, *observers: Observer) -> int:
+        """Queue a request, at any time between two steps. Returns its ticket; `observers` see each of its steps."""
         kind = request.kind
         if kind not in self._groups:
             if request.recipe.cache.stores:
                 self.model.new_cache(0, 0)  # a model that keeps no cache says so before anything waits for it
             self._groups[kind] = Group(kind[0])
         group = self._groups[kind]
-        group.waiting.append(Waiting(self.submitted, request))
+        recorder = Recorder(request) if self.record else None
+        watching = observers if recorder is None else (recorder.observe, *observers)
+        group.waiting.append(Waiting(self.submitted, request, watching, recorder))
         self._line.append(group)
         self.submitted += 1
         return self.submitted - 1
@@ -107,8 +109,7 @@ class Scheduler:
             return []
         group = self._turns[0]
         self._turns.rotate(-1)
-        assert group.state is not None, "a group that has a turn has a state"
-        outcomes = group.observe(denoise_step(self.model, group.state, group.recipe, observed=self.record))
+        outcomes = group.take_step(self.model)
         if outcomes:
             self._remove(group, outcomes)
         return list(outcomes.values())
@@ -117,12 +118,12 @@ class Scheduler:
         joining: dict[int, Group] = {}
         for _ in range(min(len(self._line), self.max_batch - len(self.running))):
             group = self._line.popleft()
-            group.call(self.lookahead, self.patience, record=self.record)
+            group.call(self.lookahead, self.patience)
             joining[id(group)] = group
         for group in joining.values():
             if group.state is None:
                 self._turns.append(group)
-            group.seat(lay_out(group.unseated, self.model.mask_id, self.end_ids, self.device, self.words))
+            group.seat(lay_out(group.unseated, self.model.mask_id, self.end_ids, self.device, self.spelling))
 
     def _remove(self, group: Group, going: Collection[int]) -> None:
         self._past += group.usage(going)

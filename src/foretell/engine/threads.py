@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @contextmanager
 def using(threads: int | None) -> Iterator[None]:
-    """So many threads inside; None leaves torch's own choice."""
+    """Use this many torch threads inside; None leaves torch's own choice."""
     before = torch.get_num_threads()
     if threads is None or threads == before:
         yield
@@ -25,8 +25,8 @@ def using(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def eased(items: Iterator[T], threads: int | None) -> Iterator[T]:
-    """The `items`, each made with so many threads; whoever takes them keeps their own."""
+def with_threads(items: Iterator[T], threads: int | None) -> Iterator[T]:
+    """Yield the `items`, each computed with this many torch threads; the caller's own number is restored in between."""
     while True:
         with using(threads):
             try:

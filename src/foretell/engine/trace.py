@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from foretell.decode import Step
+from foretell.engine.request import Request, lay_out
 from foretell.errors import RequestError
-from foretell.layout import Request, lay_out
-from foretell.policies.region.locate import locate_answer
-from foretell.policies.stop.ask import ask
-from foretell.protocols import Region, Stop
-from foretell.state import EVER, DecodeState
-from foretell.words import Words
+from foretell.loop.checks import ask_stop
+from foretell.loop.decode import Step
+from foretell.loop.parts import ALWAYS, Text
+from foretell.loop.protocols import Region, Stop
+from foretell.loop.spelling import Spelling
+from foretell.loop.state import DecodeState
 
 STATISTICS = ("confidence", "gap", "margin", "entropy")
 
@@ -49,25 +49,31 @@ class Trace:
 
         An answer that is sought stands where the step itself has it, as in the loop.
         """
-        chosen, times = region or self.request.recipe.region, torch.arange(len(self))
-        if chosen.sought and not self.words:
-            raise RequestError(f"{chosen} looks for the answer in the text, and this trace has no words")
-        state = lay_out([self.request], self.mask_id, self.end_ids, words=self.spelling())
-        state.keep([0] * len(self))
-        state.step = times
-        drafts = torch.cat([state.draft[:1], self.tokens])  # [T + 1, N]
-        state.draft, state.unchanged = drafts[:-1], _stood(_changed(drafts))[:-1]
+        region = region or self.request.recipe.region
+        if region.sought and not self.words:
+            raise RequestError(f"{region} finds the answer in the text, and this trace has no words")
+        start = lay_out([self.request], self.mask_id, self.end_ids, spelling=self.spelling())
+        state, times = start.keep([0] * len(self)), torch.arange(len(self))
+        drafts = torch.cat([start.draft, self.tokens])  # [T + 1, N]
         done = (self.filled_at >= 0) & (self.filled_at < times[:, None])
-        state.window[done] = self.tokens[-1].expand_as(done)[done]  # a filled position never changes again
-        state.answer = locate_answer(chosen, replace(state, draft=self.tokens))
-        moved = _changed(state.answer).any(dim=1)
-        state.stayed = _stood(moved) if chosen.sought else torch.full_like(times, EVER)
-        return state
+        text = Text(
+            window=torch.where(done, self.tokens[-1], state.window),  # a filled position never changes again
+            draft=drafts[:-1],
+            unchanged=_count_repeats(_changed(drafts))[:-1],
+            found=state.text.found,
+            answer_age=torch.full_like(times, ALWAYS),
+            step=times,
+        )
+        state = replace(state, rows=replace(state.rows, region=region), text=text)
+        if not region.sought:
+            return state
+        found = region(state.with_text(draft=self.tokens))
+        return state.with_text(found=found, answer_age=_count_repeats(_changed(found).any(dim=1)))
 
-    def spelling(self) -> Words:
+    def spelling(self) -> Spelling:
         """How tokens are written inside a text."""
         words = self.words
-        return Words(lambda token: words.get(token, f"<{token}>"), self.spaced)
+        return Spelling(lambda token: words.get(token, f"<{token}>"), self.spaced)
 
     def answer(self, region: Region | None = None) -> Tensor:
         """The answer region at each step. [T, N]"""
@@ -79,7 +85,7 @@ class Trace:
 
     def replay(self, stop: Stop, region: Region | None = None) -> int | None:
         """The step at which `stop` would have fired, or None."""
-        fired = ask(stop, self, self.states(region)).settled
+        fired = ask_stop(stop, self, self.states(region)).settled
         return int(fired.int().argmax()) if fired.any() else None
 
     def committed(self, step: int) -> Tensor:
@@ -113,20 +119,20 @@ class Recorder:
     settled: bool = False
 
     def observe(self, step: Step, row: int) -> None:
-        """Copy what a step says of `row`; the step must be an observed one."""
-        seen = (step.draft, *(getattr(step.beliefs, name) for name in STATISTICS), step.unmasked)
+        """Copy what a step says about `row`."""
+        seen = (step.draft, *(getattr(step.beliefs, name) for name in STATISTICS), step.filled)
         self.rows.append(tuple(each[row].cpu().clone() for each in seen))
         self.settled |= bool(step.settled[row])
 
     def trace(self, mask_id: int, end_ids: tuple[int, ...]) -> Trace:
-        tokens, confidence, gap, margin, entropy, unmasked = map(torch.stack, zip(*self.rows, strict=True))
-        at = torch.where(unmasked.any(dim=0), unmasked.int().argmax(dim=0), len(unmasked))
+        tokens, confidence, gap, margin, entropy, filled = map(torch.stack, zip(*self.rows, strict=True))
+        at = torch.where(filled.any(dim=0), filled.int().argmax(dim=0), len(filled))
         for offset, _ in self.request.layout.pins:
             at[offset] = -1
         return Trace(self.request, mask_id, end_ids, tokens, confidence, gap, margin, entropy, at, settled=self.settled)
 
 
-def with_words(trace: Trace, words: Words) -> Trace:
+def with_words(trace: Trace, words: Spelling) -> Trace:
     """The same trace, readable without the tokenizer."""
     used = {*trace.tokens.flatten().tolist(), *(token for _, token in trace.request.layout.pins)}
     return replace(trace, words={token: words.piece(token) for token in sorted(used)}, spaced=words.spaced)
@@ -139,7 +145,7 @@ def _changed(rows: Tensor) -> Tensor:
     return changed
 
 
-def _stood(changed: Tensor) -> Tensor:
+def _count_repeats(changed: Tensor) -> Tensor:
     """How many comparisons in a row found no change, by each of T times [T, ...]."""
     index = torch.arange(len(changed)).view(-1, *[1] * (changed.dim() - 1))
     return index - torch.where(changed, index, 0).cummax(dim=0).values

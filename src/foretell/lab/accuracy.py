@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from numpy.random import Generator
 
-from foretell.decode import decode
+from foretell.engine.request import Layout, Request, lay_out
 from foretell.lab.batches import Encoder, Row
 from foretell.lab.tasks import Task, draw
-from foretell.layout import Layout, Request, lay_out
-from foretell.protocols import Denoiser
-from foretell.recipe import Recipe
+from foretell.loop.decode import decode
+from foretell.loop.protocols import Denoiser
+from foretell.recipes.recipe import Recipe
 
 
 def accuracy(
@@ -23,8 +23,8 @@ def accuracy(
     recipe = Recipe(steps, block_length=task.block)
     requests = [ask(encoder.row(problem, task.window, pinned=False), recipe) for problem in problems]
     state = lay_out(requests, model.mask_id)
-    for _ in decode(model, state, recipe):
-        pass
+    for step in decode(model, state, recipe):
+        state = step.after
     texts = encoder.tokenizer.decode_batch(state.window.tolist())
     return sum(task.check(problem, text) for problem, text in zip(problems, texts, strict=True)) / count
 

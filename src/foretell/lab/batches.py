@@ -18,7 +18,7 @@ from foretell.lab.recipe import Course
 from foretell.lab.tasks import Piece, Problem, Task, draw
 from foretell.lab.tasks.problem import GIVEN
 from foretell.lab.vocabulary import EOS, EOT, MASK, START, UNKNOWN
-from foretell.protocols import Inputs
+from foretell.loop.protocols import Inputs
 
 GROUP = 16  # steps whose batches are drawn together, so that rows of like length share a batch
 

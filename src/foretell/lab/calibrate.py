@@ -11,6 +11,7 @@ from typing import Any
 from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
 from foretell.engine.folder import folder_of
+from foretell.engine.request import Layout
 from foretell.errors import RequestError
 from foretell.extras import require_extra
 from foretell.lab.benchmark import Example
@@ -23,7 +24,7 @@ from foretell.lab.prompts import LABELLED, Given, Prompts
 from foretell.lab.replays import Case, studied
 from foretell.lab.results import Record, read_records
 from foretell.lab.walk import Families, Goal, Trial, Walk, fastest
-from foretell.layout import Layout
+from foretell.loop.protocols import Stop
 from foretell.policies.cache.off import Off
 from foretell.policies.stop.combined import All, each
 from foretell.policies.stop.never import Never
@@ -32,9 +33,8 @@ from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.stable import Stable
 from foretell.policies.stop.sure import Sure
 from foretell.policies.verify.trust import Trust
-from foretell.protocols import Stop
-from foretell.recipe import Recipe
-from foretell.spec import spell
+from foretell.recipes.recipe import Recipe
+from foretell.recipes.text import spell
 
 READ_THE_ANSWER = (Persistent, Prophet, Stable, Sure)
 

@@ -24,11 +24,11 @@ from foretell.lab.batches import Batch, ChatEncoder, Encoder
 from foretell.lab.recipe import DistilRecipe
 from foretell.lab.run import Run, carry_out
 from foretell.lab.tasks import Task
+from foretell.loop.protocols import Denoiser
 from foretell.models.family import Settings
 from foretell.models.llada import LLADA
 from foretell.models.load import family_of, load_model
 from foretell.models.transformer import Transformer
-from foretell.protocols import Denoiser
 
 JUMP = 2  # steps of the teacher that are one of the student
 NEVER = -1e9  # of a logit: a probability of exactly 0 whose logarithm is still a number
@@ -51,8 +51,8 @@ def targets(teacher: Denoiser, batch: Batch, dt: float, draws: Generator) -> Ten
     t of a row is the share of its window that is hidden, so that a step reveals dt windows on average.
     """
     canvas = batch.inputs.canvas.clone()  # [b, L]
-    rows, window = batch.inputs.asked.shape
-    column = batch.inputs.asked[batch.row, batch.at]  # [n]
+    rows, window = batch.inputs.wanted.shape
+    column = batch.inputs.wanted[batch.row, batch.at]  # [n]
     t = (torch.bincount(batch.row, minlength=rows) / window)[batch.row]  # [n]
     hidden = torch.ones_like(batch.row, dtype=torch.bool)  # [n]
     wanted = torch.empty(0)
@@ -108,7 +108,7 @@ class Distilling(Run):
     def advance(self, batch: Batch) -> float:
         recipe = self.recipe
         start, now = recipe.round_at(self.step)
-        window = batch.inputs.asked.shape[1]
+        window = batch.inputs.wanted.shape[1]
         seed = np.random.default_rng([recipe.seed, self.rank, self.step, DRAWS]).integers(2**63)
         wanted = targets(self.teacher, batch, now.tokens / window, Generator().manual_seed(int(seed)))
         all_hidden = torch.ones_like(batch.row, dtype=torch.bool)

@@ -12,9 +12,9 @@ from typing import Any
 
 from foretell.engine.certificate import Certificate, stop_of
 from foretell.engine.engine import Completion, Engine, load
-from foretell.engine.files import save_traces
 from foretell.engine.folder import folder_of, layouts_of
 from foretell.engine.options import Options, model_defaults
+from foretell.engine.trace_files import save_traces
 from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, within
 from foretell.lab.benchmark import Benchmark, Example
 from foretell.lab.bundled import BUNDLED

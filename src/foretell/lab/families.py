@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 
 from foretell.errors import RecipeError, RequestError, unknown
+from foretell.loop.protocols import Region, Stop
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.combined import All, Any
 from foretell.policies.stop.judge import Judge
@@ -23,7 +24,6 @@ from foretell.policies.stop.scales import LogOdds, Ranks
 from foretell.policies.stop.schedules import Exponential, Linear, Staged
 from foretell.policies.stop.stable import Stable
 from foretell.policies.stop.sure import Sure
-from foretell.protocols import Region, Stop
 
 # Of the published thresholds: 16 times as much is next to never, an eighth next to nothing; eight to an octave.
 FACTORS = tuple(round(2 ** (4 - step / 8), 4) for step in range(57))

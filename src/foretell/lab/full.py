@@ -9,19 +9,19 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from foretell.engine.files import replacing
 from foretell.engine.options import NO_REGION, Options, Order, can_stop
+from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Example
 from foretell.lab.evaluate import Bench, Evaluation
 from foretell.lab.prompts import Given, Prompts, listed
 from foretell.lab.ways import Way
+from foretell.loop.protocols import Region, Stop
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.never import Never
-from foretell.protocols import Region, Stop
-from foretell.spec import spell
+from foretell.recipes.text import spell
 
 
 def in_full(what: Evaluation, rule: Stop, region: Region | None = None) -> tuple[Bench, list[Order]]:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretell.engine.files import replacing
 from foretell.engine.folder import folder_of
+from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError, one_of, whole, within
 from foretell.lab.evaluate import Bench, Evaluation, Watch
 from foretell.lab.full import in_full, mark, planned
@@ -29,7 +29,7 @@ from foretell.policies.cache.off import Off
 from foretell.policies.stop.features import ANSWER, FEATURES, features
 from foretell.policies.stop.head import Head
 from foretell.policies.stop.sure import Sure
-from foretell.spec import spell
+from foretell.recipes.text import spell
 
 LOOKS: Mapping[str, tuple[str, ...]] = {"answer": tuple(ANSWER), "text": tuple(FEATURES)}
 ROUNDS = 200  # of L-BFGS, each over all steps of all traces

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RequestError
-from foretell.protocols import Denoiser, Inputs
+from foretell.loop.protocols import Denoiser, Inputs
 
 SAMPLES = 128
 
@@ -53,10 +53,10 @@ def _weighted(model: Denoiser, whole: Tensor, masks: Tensor) -> float:
     every = torch.arange(len(whole), device=whole.device).expand(rows, -1)
     inputs = Inputs(
         canvas=canvas,
-        places=every,
-        keys=torch.ones_like(canvas, dtype=torch.bool),
+        positions=every,
+        attend=torch.ones_like(canvas, dtype=torch.bool),
         columns=every,
-        asked=every[:, -size:],
+        wanted=every[:, -size:],
         prompt=len(whole) - size,
     )
     row, at = masks.nonzero(as_tuple=True)

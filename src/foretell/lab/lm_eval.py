@@ -15,12 +15,12 @@ import torch
 from foretell.engine.completion import cut_text
 from foretell.engine.engine import load
 from foretell.engine.options import ALIASES, Order
+from foretell.engine.request import Layout, Request
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import ForetellError, MissingExtraError, RequestError, unknown
 from foretell.extras import require_extra
 from foretell.lab.likelihood import SAMPLES, log_likelihood, split_target
-from foretell.layout import Layout, Request
-from foretell.recipe import Recipe
+from foretell.recipes.recipe import Recipe
 
 try:
     require_extra("lm-eval")
@@ -141,8 +141,8 @@ class Foretell(LM):  # type: ignore[misc]
         return next(iter(self._decoded([request], silent=True))) == target
 
     def _decoded(self, requests: Sequence[Request], silent: bool) -> list[tuple[int, ...]]:
-        ends, words = self.engine.codec.end_ids, self.engine.words
-        scheduler = Scheduler(self.engine.model, ends, self.batch, device=self.engine.device, words=words)
+        ends, spelling = self.engine.codec.end_ids, self.engine.spelling
+        scheduler = Scheduler(self.engine.model, ends, self.batch, device=self.engine.device, spelling=spelling)
         outcomes = scheduler.run(requests)
         done = {one.ticket: one.tokens for one in _shown(outcomes, silent, len(requests))}
         return [done[ticket] for ticket in range(len(requests))]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from foretell.engine.files import replacing
+from foretell.engine.trace_files import replacing
 from foretell.lab.recipe import Course
 from foretell.lab.together import mean_over_processes
 

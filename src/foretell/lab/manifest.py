@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from foretell.engine.files import replacing
+from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Example
 

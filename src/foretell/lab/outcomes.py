@@ -15,9 +15,9 @@ from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import RequestError, one_of
 from foretell.lab.replays import Case
 from foretell.lab.results import Record
+from foretell.loop.protocols import Beliefs, Region, Stop
+from foretell.loop.state import DecodeState
 from foretell.policies.stop.judge import Judge
-from foretell.protocols import Beliefs, Region, Stop
-from foretell.state import DecodeState
 
 Array = np.ndarray[Any, Any]
 TOGETHER = 32  # traces asked at once: enough that the calls cost little, few enough to stay in a core's cache
@@ -124,7 +124,6 @@ class Joined:
 def _joined(states: list[DecodeState]) -> DecodeState:
     """In pairs of pairs, because every joining copies both."""
     while len(states) > 1:
-        for one, other in zip(states[::2], states[1::2], strict=False):
-            one.join(other)
-        states = states[::2]
+        pairs = [one.join(other) for one, other in zip(states[::2], states[1::2], strict=False)]
+        states = pairs if len(states) % 2 == 0 else [*pairs, states[-1]]
     return states[0]

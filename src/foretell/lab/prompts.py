@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from foretell.engine.engine import Completion, Prompt
-from foretell.engine.prompts import Asked, read_prompts, spoken
+from foretell.engine.prompt_files import Asked, read_prompts, spoken
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Example
 from foretell.lab.benchmarks.source import pick

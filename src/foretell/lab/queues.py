@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from foretell.decode import decode
 from foretell.engine.completion import Completion
 from foretell.engine.engine import Engine, Prompt
 from foretell.engine.options import Order
 from foretell.engine.outcome import Usage
+from foretell.engine.request import lay_out
 from foretell.errors import RequestError
-from foretell.layout import lay_out
-from foretell.protocols import Denoiser, Inputs, Readout
-from foretell.state import KVStore
+from foretell.loop.decode import decode
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Denoiser, Inputs, Readout
 
 Orders = Sequence[tuple[Prompt, Order]]
 
@@ -48,7 +48,7 @@ class Rectangle:
         index = torch.arange(self.rows, device=inputs.canvas.device)
         index = torch.where(index < len(inputs.canvas), index, 0)
         self.columns += inputs.columns[:1].numel() * self.rows
-        whole = {name: getattr(inputs, name)[index] for name in ("canvas", "places", "keys", "columns", "asked")}
+        whole = {name: getattr(inputs, name)[index] for name in ("canvas", "positions", "attend", "columns", "wanted")}
         return self.inner(inputs._replace(**whole))
 
     def new_cache(self, batch: int, length: int) -> KVStore:
@@ -75,12 +75,12 @@ def synchronous(engine: Engine, orders: Orders, batch_size: int) -> Served:
     usage = Usage()
     for start in range(0, len(requests), batch_size):
         batch = requests[start : start + batch_size]
-        state = lay_out(batch, engine.model.mask_id, engine.codec.end_ids, engine.device, engine.words)
+        state = lay_out(batch, engine.model.mask_id, engine.codec.end_ids, engine.device, engine.spelling)
         model = Rectangle(engine.model, len(batch))
-        for _ in decode(model, state, batch[0].recipe):
-            pass
+        for step in decode(model, state, batch[0].recipe):
+            state = step.after
         tokens += [tuple(row) for row in state.window.tolist()]
-        usage += Usage(int(state.computed.sum()), model.columns)
+        usage += Usage(int(state.meters.needed.sum()), model.columns)
     return Served(tuple(tokens), usage)
 
 

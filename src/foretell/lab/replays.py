@@ -11,14 +11,14 @@ from torch import Tensor
 
 from foretell.engine.completion import Completion
 from foretell.engine.engine import Engine
-from foretell.engine.files import load_traces
 from foretell.engine.trace import Trace
+from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Benchmark, Example
 from foretell.lab.evaluate import Bench, Evaluation, Watch, run
 from foretell.lab.free import ANNOUNCEMENT
 from foretell.lab.results import Record
-from foretell.protocols import Region, Stop
+from foretell.loop.protocols import Region, Stop
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.engine.files import replacing
+from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError
 from foretell.lab.manifest import read_manifest
 from foretell.lab.results import Record, read_records

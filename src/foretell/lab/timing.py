@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 from torch import Tensor
 
 from foretell.errors import whole
-from foretell.protocols import Denoiser, Inputs, Readout
-from foretell.state import KVStore
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Denoiser, Inputs, Readout
 
 T = TypeVar("T")
 Inside = Callable[[], AbstractContextManager[object]]

@@ -10,7 +10,7 @@ from foretell.errors import one_of
 from foretell.lab.families import ALL, Family, families_named
 from foretell.lab.outcomes import Outcomes
 from foretell.lab.risk import certify, checked, shared, too_few
-from foretell.spec import spell
+from foretell.recipes.text import spell
 
 Families = str | Family | Sequence[str | Family]
 

@@ -13,8 +13,8 @@ from foretell.engine.options import Order
 from foretell.lab.benchmark import Benchmark, Example
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
-from foretell.presets import PRESETS
-from foretell.recipe import Recipe, spelled
+from foretell.recipes.presets import PRESETS
+from foretell.recipes.recipe import Recipe, spelled
 
 LAYOUT = ("max_new_tokens", "answer_length", "answer_start", "remasking")  # words of `generate`, not of a recipe
 _LAYOUT_WORD = re.compile(rf"(?:^|(?<=\s))({'|'.join(LAYOUT)})=([^\s()]+)(?=\s|$)")

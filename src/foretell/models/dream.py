@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from foretell.loop.wrappers import Shifted
 from foretell.models.family import Family, Settings, mask_token
 from foretell.models.transformer import UNBOUNDED, TransformerConfig
-from foretell.wrappers import Shifted
 
 _VOCAB_SIZE, _MASK_ID = 152_064, 151_666  # of the published models
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from foretell.errors import ModelError
+from foretell.loop.protocols import Denoiser
 from foretell.models.transformer import TransformerConfig
-from foretell.protocols import Denoiser
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from foretell.errors import ModelError, RequestError
 from foretell.extras import require_extra
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Inputs
+from foretell.loop.wrappers import everywhere
 from foretell.models.family import Settings
 from foretell.models.quiet import no_progress_bars, quiet_libraries
 from foretell.models.tokenizer import has_tokenizer, mask_of, read_tokenizer
 from foretell.models.weights import missing_weights
-from foretell.protocols import Inputs
-from foretell.state import KVStore
-from foretell.wrappers import everywhere
 
 WINDOW = 256  # positions that the engine's options choose by themselves
 
@@ -36,9 +36,9 @@ class MaskedLM:
     mask_id: int
 
     def __call__(self, inputs: Inputs) -> States | Table:
-        asked, prompt = inputs.columns.gather(1, inputs.asked), inputs.prompt  # [b, w]
+        asked, prompt = inputs.columns.gather(1, inputs.wanted), inputs.prompt  # [b, w]
         inputs = everywhere(inputs)
-        places, length = inputs.places, inputs.canvas.shape[1]
+        places, length = inputs.positions, inputs.canvas.shape[1]
         offset, limit = self._positions()
         if length > limit:
             raise RequestError(too_long(prompt, length, limit))
@@ -46,7 +46,7 @@ class MaskedLM:
         turn = (inputs.columns + padding) % length
         arguments = {
             "input_ids": inputs.canvas.gather(1, turn),
-            "attention_mask": inputs.keys.gather(1, turn).long(),
+            "attention_mask": inputs.attend.gather(1, turn).long(),
         }
         if "position_ids" in inspect.signature(self.network.base_model.forward).parameters:
             arguments["position_ids"] = inputs.columns + offset

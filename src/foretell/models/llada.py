@@ -9,9 +9,9 @@ from typing import Any
 from safetensors.torch import save_file
 
 from foretell.errors import ModelError
+from foretell.loop.protocols import Denoiser
 from foretell.models.family import Family, Settings, mask_token
 from foretell.models.transformer import UNBOUNDED, Transformer, TransformerConfig
-from foretell.protocols import Denoiser
 
 _VOCAB_SIZE, _MASK_ID = 126_464, 126_336  # of the published models
 

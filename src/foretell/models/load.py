@@ -10,12 +10,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from foretell.errors import ModelError, RequestError, unknown
+from foretell.loop.protocols import Denoiser
 from foretell.models.dream import DREAM
 from foretell.models.family import Family, Settings
 from foretell.models.llada import LLADA
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.models.weights import Weights
-from foretell.protocols import Denoiser
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (LLADA, DREAM)}
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from foretell.errors import ModelError, RequestError
-from foretell.noise import scrambled, unit
-from foretell.protocols import Inputs
-from foretell.state import KVStore
+from foretell.loop.noise import scrambled, unit
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Inputs
 
 _NOISE = 4.0  # spread of the logits that mean nothing
 _DOUBT, _TRUST = 1.0, 13.0  # bonus of the favoured token on an all but blank canvas, and on a full one
@@ -37,15 +37,15 @@ class Toy:
             raise RequestError(f"a toy's mask_id is {self.mask_id}; it must be from 0 to {self.vocab - 1}")
 
     def __call__(self, inputs: Inputs) -> Signal:
-        computed = torch.zeros_like(inputs.keys).scatter(1, inputs.columns, True)
-        seen = inputs.keys & computed  # [b, L]
+        computed = torch.zeros_like(inputs.attend).scatter(1, inputs.columns, True)
+        seen = inputs.attend & computed  # [b, L]
         filled = seen & (inputs.canvas != self.mask_id)
-        marks = scrambled(scrambled(inputs.places + self.seed * 1_000_003) + inputs.canvas)  # [b, L]
+        marks = scrambled(scrambled(inputs.positions + self.seed * 1_000_003) + inputs.canvas)  # [b, L]
         # Integers add up to the same in any order and with any padding between them; floats would not.
         scene = (marks * filled).sum(dim=1, keepdim=True)  # [b, 1]
         share = filled.sum(dim=1, keepdim=True) / seen.sum(dim=1, keepdim=True).clamp(min=1)
-        column = inputs.columns.gather(1, inputs.asked)  # [b, w]
-        place = inputs.places.gather(1, column)
+        column = inputs.columns.gather(1, inputs.wanted)  # [b, w]
+        place = inputs.positions.gather(1, column)
         before = torch.where(place > 0, column - 1, column)
         spot = scrambled(place + self.seed * 7_368_787 + 1)  # [b, w]
         leaning = (spot & 3 == 0) & (place > 0)  # one place in four listens to its neighbour

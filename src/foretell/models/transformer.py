@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretell.protocols import Inputs
+from foretell.loop.protocols import Inputs
 
 UNBOUNDED = 1 << 40
 COLUMNS = 64  # by so many at a time a store widens
@@ -195,13 +195,13 @@ class Transformer(nn.Module):
         return self.config.mask_id
 
     def forward(self, inputs: Inputs) -> Hidden:
-        turn = rotations(inputs.places.gather(1, inputs.columns), self.config.head_dim, self.config.rope_theta)
-        keys = inputs.keys if inputs.cache is not None else inputs.keys.gather(1, inputs.columns)
+        turn = rotations(inputs.positions.gather(1, inputs.columns), self.config.head_dim, self.config.rope_theta)
+        keys = inputs.attend if inputs.cache is not None else inputs.attend.gather(1, inputs.columns)
         x = self.embed(inputs.canvas.gather(1, inputs.columns))
         for block in self.blocks:
             x = block(x, turn, keys, inputs)
         rows = torch.arange(len(x), device=x.device)[:, None]
-        return Hidden(self.norm(x[rows, inputs.asked]), self.head)
+        return Hidden(self.norm(x[rows, inputs.wanted]), self.head)
 
     def new_cache(self, batch: int, length: int) -> DenseKV:
         shape = (self.config.layers, batch, self.config.kv_heads, length, self.config.head_dim)

@@ -9,7 +9,7 @@ from foretell.policies.score import SCORES
 from foretell.policies.stop import SCALES, SCHEDULES, STOPS
 from foretell.policies.transfer import TRANSFERS
 from foretell.policies.verify import VERIFIERS
-from foretell.policies.window import WINDOWS
+from foretell.policies.visible import VISIBLE
 
 POLICIES: dict[str, dict[str, type]] = {
     "cache": CACHES,
@@ -19,7 +19,7 @@ POLICIES: dict[str, dict[str, type]] = {
     "transfer": TRANSFERS,
     "stop": STOPS,
     "verify": VERIFIERS,
-    "window": WINDOWS,
+    "visible": VISIBLE,
     "schedule": SCHEDULES,
     "scale": SCALES,
 }

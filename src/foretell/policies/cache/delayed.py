@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretell.errors import whole
+from foretell.loop.parts import Plan
+from foretell.loop.protocols import Visible
+from foretell.loop.view import StateView
 from foretell.policies.cache.refresh import due
-from foretell.policies.window.everything import Everything
-from foretell.protocols import Window
-from foretell.state import DecodeState, Plan
+from foretell.policies.visible.everything import Everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,10 @@ class Delayed:
     stores: ClassVar[bool] = True
 
     refresh: int = 8
-    window: Window = Everything()
+    visible: Visible = Everything()
 
     def __post_init__(self) -> None:
         whole("delayed's refresh", self.refresh, 0)
 
-    def __call__(self, state: DecodeState) -> Plan:
-        return Plan(due(state, self.refresh), state.blank | ~state.current, self.window(state))
+    def __call__(self, state: StateView) -> Plan:
+        return Plan(due(state, self.refresh), state.blank | ~state.ledger.fresh, self.visible(state))

@@ -8,10 +8,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from foretell.errors import within
+from foretell.loop.parts import Plan
+from foretell.loop.protocols import Visible
+from foretell.loop.view import StateView
 from foretell.policies.cache.refresh import due
-from foretell.policies.window.everything import Everything
-from foretell.protocols import Window
-from foretell.state import DecodeState, Plan
+from foretell.policies.visible.everything import Everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,15 @@ class Drift:
     stores: ClassVar[bool] = True
 
     share: float = 0.25
-    window: Window = Everything()
+    visible: Visible = Everything()
 
     def __post_init__(self) -> None:
         within("drift's share", self.share, 0.0, 1.0)
 
-    def __call__(self, state: DecodeState) -> Plan:
-        return Plan(due(state, 0) | self._moved(state), state.in_block | ~state.current, self.window(state))
+    def __call__(self, state: StateView) -> Plan:
+        return Plan(due(state, 0) | self._moved(state), state.in_block | ~state.ledger.fresh, self.visible(state))
 
-    def _moved(self, state: DecodeState) -> Tensor:
+    def _moved(self, state: StateView) -> Tensor:
         masks = state.eligible
         moved = masks & (state.unchanged == 0) & (state.step > 1)[:, None]
         return moved.sum(dim=1) > self.share * masks.sum(dim=1)

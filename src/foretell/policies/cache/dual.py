@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from foretell.errors import whole
+from foretell.loop.parts import Plan
+from foretell.loop.protocols import Visible
+from foretell.loop.view import StateView
 from foretell.policies.cache.refresh import due
-from foretell.policies.window.everything import Everything
-from foretell.protocols import Window
-from foretell.state import DecodeState, Plan
+from foretell.policies.visible.everything import Everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,12 @@ class Dual:
     stores: ClassVar[bool] = True
 
     refresh: int = 0
-    window: Window = Everything()
+    visible: Visible = Everything()
     lead: bool = True
 
     def __post_init__(self) -> None:
         whole("dual's refresh", self.refresh, 0)
 
-    def __call__(self, state: DecodeState) -> Plan:
-        entered = state.cached_block != state.block
-        return Plan(entered | due(state, self.refresh), state.in_block, self.window(state), self.lead)
+    def __call__(self, state: StateView) -> Plan:
+        entered = state.ledger.block != state.block
+        return Plan(entered | due(state, self.refresh), state.in_block, self.visible(state), self.lead)

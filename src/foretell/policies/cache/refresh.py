@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from foretell.state import DecodeState
+from foretell.loop.view import StateView
 
 
-def due(state: DecodeState, every: int) -> Tensor:
+def due(state: StateView, every: int) -> Tensor:
     """Rows of which nothing is held yet, or whose last full pass is `every` steps old (0: however old). [B]"""
-    empty = state.cached_block < 0
-    return empty | (state.step - state.cached_step >= every) if every else empty
+    empty = state.ledger.block < 0
+    return empty | (state.step - state.ledger.step >= every) if every else empty

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import whole
-from foretell.state import DecodeState
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class After:
         whole("the region's length", self.length, 0)
         whole("the region's skip", self.skip, 0)
 
-    def __call__(self, state: DecodeState) -> Tensor:
+    def __call__(self, state: StateView) -> Tensor:
         last = torch.where(state.pinned, state.positions, -1).amax(dim=1, keepdim=True)
         first = last + 1 + self.skip
         inside = (last >= 0) & (state.positions >= first)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from foretell.loop.view import StateView
 from foretell.policies.region.sought import located
-from foretell.state import DecodeState
 
 _OPENING = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is no brace
@@ -21,7 +21,7 @@ class Boxed:
 
     sought: ClassVar[bool] = True
 
-    def __call__(self, state: DecodeState) -> Tensor:
+    def __call__(self, state: StateView) -> Tensor:
         return located(state, self.find)
 
     def find(self, text: str) -> tuple[int, int] | None:

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from foretell.errors import RecipeError, one_of, whole
+from foretell.loop.view import StateView
 from foretell.policies.region.sought import located
-from foretell.state import DecodeState
 
 _STOPS = r"[.!?](?=\s|\Z)|[。！？]"  # not the point of 3.5
 ENDS = {
@@ -43,7 +43,7 @@ class Delimiter:
         whole("the region's length", self.length, 0)
         one_of("the region's end", self.end, ENDS)
 
-    def __call__(self, state: DecodeState) -> Tensor:
+    def __call__(self, state: StateView) -> Tensor:
         return located(state, self.find, self.length)
 
     def find(self, text: str) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from foretell.errors import whole
-from foretell.state import DecodeState
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Fixed:
         whole("the region's offset", self.offset, 0)
         whole("the region's length", self.length, 0)
 
-    def __call__(self, state: DecodeState) -> Tensor:
+    def __call__(self, state: StateView) -> Tensor:
         if self.length == 0:
-            return state.answer
+            return state.declared
         inside = (state.positions >= self.offset) & (state.positions < self.offset + self.length)
-        return inside.expand_as(state.answer)
+        return inside.expand_as(state.declared)

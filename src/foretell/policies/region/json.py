@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from foretell.errors import RecipeError
+from foretell.loop.view import StateView
 from foretell.policies.region.sought import located
-from foretell.state import DecodeState
 
 # A bracket that what follows makes the beginning of JSON: prose has brackets too.
 _OPENING = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*(?:[\[{\]\"0-9-]|true|false|null))")
@@ -36,7 +36,7 @@ class Json:
         if not isinstance(self.path, str) or not all(self.path.split(".")):
             raise RecipeError(f"the region's path must be keys or numbers with dots between, got {self.path!r}")
 
-    def __call__(self, state: DecodeState) -> Tensor:
+    def __call__(self, state: StateView) -> Tensor:
         return located(state, self.find)
 
     def find(self, text: str) -> tuple[int, int] | None:

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from foretell.state import DecodeState
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
     sought: ClassVar[bool] = False
 
-    def __call__(self, state: DecodeState) -> Tensor:
+    def __call__(self, state: StateView) -> Tensor:
         return state.masked

@@ -9,8 +9,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from foretell.errors import RecipeError, whole
+from foretell.loop.view import StateView
 from foretell.policies.region.sought import located
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Pattern:
         if self.group is not None:
             whole(f"the group of the region's pattern {self.regex!r}", self.group, 0, groups)
 
-    def __call__(self, state: DecodeState) -> Tensor:
+    def __call__(self, state: StateView) -> Tensor:
         return located(state, self.find)
 
     def find(self, text: str) -> tuple[int, int] | None:

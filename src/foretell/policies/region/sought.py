@@ -10,21 +10,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foretell.state import DecodeState
-from foretell.words import Words
+from foretell.loop.spelling import Spelling
+from foretell.loop.view import StateView
 
 MASK = "\uffff"  # stands for a mask: a code point that is no character and that no text holds
 Find = Callable[[str], tuple[int, int] | None]  # a text -> the answer's first letter, and the one behind its last
 
 
-def located(state: DecodeState, find: Find, most: int = 0) -> Tensor:
+def located(state: StateView, find: Find, most: int = 0) -> Tensor:
     """The tokens of the stretch that `find` names in each row's text, `most` of them at most (0: all). [B, N]
 
     The text is what a commit would emit: it ends at the first end token behind all pins. A stretch that still holds
     a mask is not there yet, because nobody knows where it ends.
     """
-    words = state.words
-    assert words is not None, "lay_out asks for words where the answer is sought"
+    words = state.spelling
+    assert words is not None, "lay_out wants a spelling where the answer is found in the text"
     drafts = state.draft.cpu()
     found = torch.zeros(drafts.shape, dtype=torch.bool)
     last_pin = torch.where(state.pinned, state.positions, -1).amax(dim=1).tolist()
@@ -35,11 +35,11 @@ def located(state: DecodeState, find: Find, most: int = 0) -> Tensor:
     return found.to(state.draft.device)
 
 
-def _looked(ids: NDArray[np.int64], last_pin: int, state: DecodeState, find: Find, most: int) -> range:
+def _looked(ids: NDArray[np.int64], last_pin: int, state: StateView, find: Find, most: int) -> range:
     """The tokens of the answer in one row."""
-    assert state.words is not None, "a text needs words"
-    pieces = _pieces(ids.tolist(), last_pin, state.words, state)
-    text = state.words.join(pieces)
+    assert state.spelling is not None, "a text needs words"
+    pieces = _pieces(ids.tolist(), last_pin, state.spelling, state)
+    text = state.spelling.join(pieces)
     start, end = find(text.string) or (0, 0)
     stretch = text.string[start:end]
     start, end = end - len(stretch.lstrip()), start + len(stretch.rstrip())
@@ -49,7 +49,7 @@ def _looked(ids: NDArray[np.int64], last_pin: int, state: DecodeState, find: Fin
     return range(0) if any(pieces[at] == MASK for at in tokens) else tokens
 
 
-def _pieces(ids: list[int], last_pin: int, words: Words, state: DecodeState) -> list[str]:
+def _pieces(ids: list[int], last_pin: int, words: Spelling, state: StateView) -> list[str]:
     pieces = []
     for at, token in enumerate(ids):
         if token in state.end_ids:

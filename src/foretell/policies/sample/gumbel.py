@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.noise import uniforms
-from foretell.protocols import Logits
-from foretell.reductions import Reductions, in_chunks
-from foretell.state import DecodeState
+from foretell.loop.noise import uniforms
+from foretell.loop.protocols import Logits
+from foretell.loop.reductions import Reductions, in_chunks
+from foretell.loop.view import StateView
 
 _STREAM = 1
 
@@ -24,11 +24,11 @@ class Gumbel:
     def __post_init__(self) -> None:
         within("gumbel's temperature", self.temperature, 0.0, 1e6)
 
-    def __call__(self, logits: Logits, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
+    def __call__(self, logits: Logits, state: StateView, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:
             return logits.best
         return in_chunks(lambda *piece: self._draw(state, *piece), logits.values, row, position)
 
-    def _draw(self, state: DecodeState, logits: Tensor, row: Tensor, position: Tensor) -> Tensor:
+    def _draw(self, state: StateView, logits: Tensor, row: Tensor, position: Tensor) -> Tensor:
         noise = uniforms(state, row, position, _STREAM, logits.shape[-1])
         return Reductions(logits.double() - self.temperature * (-noise.log()).log()).best

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.errors import whole, within
-from foretell.noise import uniform
-from foretell.protocols import Logits
-from foretell.reductions import in_chunks
-from foretell.state import DecodeState
+from foretell.loop.noise import uniform
+from foretell.loop.protocols import Logits
+from foretell.loop.reductions import in_chunks
+from foretell.loop.view import StateView
 
 _STREAM = 2
 
@@ -32,12 +32,12 @@ class Nucleus:
     def __post_init__(self) -> None:
         check_cut("nucleus", self.temperature, self.top_p, self.top_k)
 
-    def __call__(self, logits: Logits, state: DecodeState, row: Tensor, position: Tensor) -> Tensor:
+    def __call__(self, logits: Logits, state: StateView, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:
             return logits.best
         return in_chunks(lambda *piece: self._draw(state, *piece), logits.values, row, position)
 
-    def _draw(self, state: DecodeState, logits: Tensor, row: Tensor, position: Tensor) -> Tensor:
+    def _draw(self, state: StateView, logits: Tensor, row: Tensor, position: Tensor) -> Tensor:
         values, order = cut(logits, self.temperature, self.top_p, self.top_k)
         below = values.softmax(dim=-1).double().cumsum(dim=-1)
         draw = uniform(state, row, position, _STREAM) * below[:, -1]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Tensor:  # noqa: ARG002
         return beliefs.confidence

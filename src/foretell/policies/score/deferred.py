@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from foretell.loop.protocols import LogitBeliefs, Score
+from foretell.loop.view import StateView
 from foretell.policies.score.confidence import Confidence
-from foretell.protocols import LogitBeliefs, Score
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Deferred:
     score: Score = Confidence()
     renormalize: bool = False
 
-    def __call__(self, beliefs: LogitBeliefs, state: DecodeState) -> Tensor:
+    def __call__(self, beliefs: LogitBeliefs, state: StateView) -> Tensor:
         ends = beliefs.tokens.new_tensor(state.end_ids)
         if self.renormalize:
             scores = self.score(beliefs.transform(lambda logits: logits.index_fill(1, ends, -torch.inf)), state)

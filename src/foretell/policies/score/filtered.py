@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from foretell.loop.protocols import LogitBeliefs, Score
+from foretell.loop.view import StateView
 from foretell.policies.sample.nucleus import check_cut, cut
 from foretell.policies.score.entropy import Entropy
-from foretell.protocols import LogitBeliefs, Score
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Filtered:
     def __post_init__(self) -> None:
         check_cut("filtered", self.temperature, self.top_p, self.top_k)
 
-    def __call__(self, beliefs: LogitBeliefs, state: DecodeState) -> Tensor:
+    def __call__(self, beliefs: LogitBeliefs, state: StateView) -> Tensor:
         return self.score(beliefs.transform(self._filter), state)
 
     def _filter(self, logits: Tensor) -> Tensor:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.noise import uniform_grid
+from foretell.loop.noise import uniform_grid
+from foretell.loop.protocols import LogitBeliefs, Score
+from foretell.loop.view import StateView
 from foretell.policies.score.entropy import Entropy
-from foretell.protocols import LogitBeliefs, Score
-from foretell.state import DecodeState
 
 _STREAM = 5
 
@@ -29,7 +29,7 @@ class Noisy:
     def __post_init__(self) -> None:
         within("noisy's temperature", self.temperature, 0.0, 1e6)
 
-    def __call__(self, beliefs: LogitBeliefs, state: DecodeState) -> Tensor:
+    def __call__(self, beliefs: LogitBeliefs, state: StateView) -> Tensor:
         scores = self.score(beliefs, state)
         if self.temperature == 0:
             return scores

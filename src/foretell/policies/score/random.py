@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from foretell.noise import uniform_grid
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
+from foretell.loop.noise import uniform_grid
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 
 _STREAM = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Tensor:  # noqa: ARG002
         return uniform_grid(state, _STREAM)

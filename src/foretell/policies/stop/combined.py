@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RecipeError
-from foretell.policies.stop.ask import ask
-from foretell.protocols import Beliefs, FromFile, Stop, Verdict
-from foretell.state import DecodeState
+from foretell.loop.checks import ask_stop
+from foretell.loop.protocols import Beliefs, FromFile, Stop, Verdict
+from foretell.loop.view import StateView
 
 Join = Callable[[Tensor, Tensor], Tensor]
 
@@ -25,12 +25,12 @@ class _Combined:
         if len(self.rules) < 2:
             raise RecipeError(f"a combination needs at least two stopping rules, got {len(self.rules)}")
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return reduce(torch.logical_or, (rule.reads(state) for rule in self.rules))
 
-    def _joined(self, join: Join, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def _joined(self, join: Join, beliefs: Beliefs, state: StateView) -> Verdict:
         """One verdict out of all; what it shows is what the first rule that shows something does."""
-        verdicts = [ask(rule, beliefs, state) for rule in self.rules]
+        verdicts = [ask_stop(rule, beliefs, state) for rule in self.rules]
         shown = next((one for one in verdicts if one.value is not None), verdicts[0])
         return shown._replace(settled=reduce(join, (one.settled for one in verdicts)))
 
@@ -39,7 +39,7 @@ class _Combined:
 class All(_Combined):
     """Settled when every rule says so."""
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         return self._joined(torch.logical_and, beliefs, state)
 
 
@@ -47,7 +47,7 @@ class All(_Combined):
 class Any(_Combined):
     """Settled when one rule says so."""
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         return self._joined(torch.logical_or, beliefs, state)
 
 

@@ -11,8 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 
 LEAST = 1e-6  # of a chance and of its complement, so that log-odds stay finite
 
@@ -20,7 +20,7 @@ LEAST = 1e-6  # of a chance and of its complement, so that log-odds stay finite
 class Look:
     """One look at a batch; every feature is [B] and is computed from what stands here."""
 
-    def __init__(self, beliefs: Beliefs, state: DecodeState) -> None:
+    def __init__(self, beliefs: Beliefs, state: StateView) -> None:
         self.beliefs, self.state = beliefs, state
         self.answer = state.answer  # [B, N]
         self.text = text(state)  # [B, N]
@@ -39,7 +39,7 @@ class Look:
     @cached_property
     def stayed(self) -> Tensor:
         """[B, N] the same of the answer, which has changed when it is found in another place."""
-        return torch.minimum(self.stood, self.state.stayed.float().log1p()[:, None])
+        return torch.minimum(self.stood, self.state.answer_age.float().log1p()[:, None])
 
     @cached_property
     def ends(self) -> Tensor:
@@ -48,7 +48,7 @@ class Look:
         return self.beliefs.confidence * torch.isin(tokens, tokens.new_tensor(self.state.end_ids))
 
 
-def text(state: DecodeState) -> Tensor:
+def text(state: StateView) -> Tensor:
     """Masks outside of the answer. [B, N]"""
     return state.masked & ~state.answer
 
@@ -106,7 +106,7 @@ TEXT: Mapping[str, Callable[[Look], Tensor]] = {
 FEATURES: Mapping[str, Callable[[Look], Tensor]] = {**ANSWER, **TEXT}
 
 
-def features(beliefs: Beliefs, state: DecodeState, names: Sequence[str] = tuple(FEATURES)) -> Tensor:
+def features(beliefs: Beliefs, state: StateView, names: Sequence[str] = tuple(FEATURES)) -> Tensor:
     """The named features of every row. [B, F]"""
     look = Look(beliefs, state)
     return torch.stack([FEATURES[name](look).float() for name in names], dim=1)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RecipeError, within
+from foretell.loop.protocols import Beliefs, Verdict
+from foretell.loop.view import StateView
 from foretell.policies.stop.features import TEXT, features, text
 from foretell.policies.stop.head import DIGITS, Head, read_head
-from foretell.protocols import Beliefs, Verdict
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ class Judge:
             raise RecipeError(f"the judge in {self.path} is another one: its sha256 is {found}, not {self.sha256}")
         return head, found
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         if not any(name in TEXT for name in self.head.names):
             return state.answer
         return state.answer | (text(state) & state.answer.any(dim=1, keepdim=True))
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         score = self.score(beliefs, state)
         return Verdict(self.settles(score), score, torch.full_like(score, self.bar), "log-odds")
 
-    def score(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def score(self, beliefs: Beliefs, state: StateView) -> Tensor:
         """The head's log-odds, the same whatever the bar. [B]"""
         score = self.head(features(beliefs, state, self.head.names))
         return torch.where(state.answer.any(dim=1), score, -torch.inf)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foretell.protocols import Beliefs, Verdict
-from foretell.state import DecodeState
+from foretell.loop.protocols import Beliefs, Verdict
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return torch.zeros_like(state.answer)
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:  # noqa: ARG002
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:  # noqa: ARG002
         return Verdict(torch.zeros_like(state.done))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from foretell.errors import whole
-from foretell.protocols import Beliefs, Verdict
-from foretell.state import DecodeState
+from foretell.loop.protocols import Beliefs, Verdict
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Persistent:
     def __post_init__(self) -> None:
         whole("persistent's steps", self.steps, 1)
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return state.answer
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         ends = state.answer & torch.isin(beliefs.tokens, beliefs.tokens.new_tensor(state.end_ids))
         behind = (ends.cumsum(dim=1) - ends.long()) > 0
         read = state.answer & ~behind
         stood = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
         least = stood.masked_fill(~read, torch.iinfo(stood.dtype).max).amin(dim=1)
-        least = torch.where(state.answer.any(dim=1), torch.minimum(least, state.stayed), 0)
+        least = torch.where(state.answer.any(dim=1), torch.minimum(least, state.answer_age), 0)
         return Verdict(least >= self.steps, least.float(), torch.full_like(least, self.steps).float(), "unchanged")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from foretell.errors import one_of, within
+from foretell.loop.protocols import Beliefs, Verdict
+from foretell.loop.view import StateView
 from foretell.policies.stop.scales import Gap, Scale
 from foretell.policies.stop.schedules import Schedule, Staged
-from foretell.protocols import Beliefs, Verdict
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Prophet:
             one_of("prophet's clock", self.clock, ("steps", "tokens"))
         within("prophet's q", self.q, 0.0, 1.0)
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return state.answer & state.masked if self.over == "masked" else state.answer
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         read = self.reads(state)
         value = self._reduced(self.scale(beliefs), read)
         value = torch.where(read.any(dim=1), value, torch.inf)
@@ -60,7 +60,7 @@ class Prophet:
         """What the rule watches, as screens and reports name it: "mean gap", "min gap", "0.1-quantile log-odds"."""
         return f"{f'{self.q:g}-quantile' if self.reduce == 'quantile' else self.reduce} {self.scale.measure}"
 
-    def _progress(self, state: DecodeState) -> Tensor:
+    def _progress(self, state: StateView) -> Tensor:
         if self.clock == "tokens":
             return state.filled
         return (state.step + 1) / state.budget if self.one_based else state.progress

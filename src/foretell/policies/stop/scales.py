@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RecipeError, within
+from foretell.loop.protocols import Beliefs
 from foretell.policies.stop.features import log_odds
-from foretell.protocols import Beliefs
 
 RANKS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 LEAST = 1e-4  # apart that two quantiles count as, so that equal ones divide nothing by 0

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from foretell.errors import whole, within
-from foretell.protocols import Beliefs, Verdict
-from foretell.state import DecodeState
+from foretell.loop.protocols import Beliefs, Verdict
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,16 @@ class Stable:
         whole("stable's steps", self.steps, 1)
         within("stable's entropy", self.entropy, 0.0)
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return state.answer
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         stood = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
         still = ((stood >= self.steps) | ~state.answer).all(dim=1)
-        still &= state.stayed >= self.steps
+        still &= state.answer_age >= self.steps
         return Verdict(state.answer.any(dim=1) & still & self._sure(beliefs, state))
 
-    def _sure(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def _sure(self, beliefs: Beliefs, state: StateView) -> Tensor:
         if self.entropy == torch.inf:
             return torch.ones_like(state.done)
         size = state.answer.sum(dim=1).clamp(min=1)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from foretell.errors import one_of, within
-from foretell.protocols import Beliefs, Verdict
-from foretell.state import DecodeState
+from foretell.loop.protocols import Beliefs, Verdict
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Sure:
         within("sure's entropy", self.entropy, 0.0)
         one_of("sure's over", self.over, ("all", "masked"))
 
-    def reads(self, state: DecodeState) -> Tensor:
+    def reads(self, state: StateView) -> Tensor:
         return state.answer & state.masked if self.over == "masked" else state.answer
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Verdict:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         read = self.reads(state)
         mean = torch.where(read, beliefs.entropy, 0).sum(dim=1) / read.sum(dim=1).clamp(min=1)
         mean = mean.clamp(min=0)  # a sum of rounded terms may end below

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.errors import within
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class EntropyBound:
     def __post_init__(self) -> None:
         within("entropy_bound's bound", self.bound, 0.0)
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         among = hopeful(scores, state) & beliefs.entropy.isfinite()
         order = ordered(-beliefs.entropy, scores, among)
         taking = among.gather(1, order)

@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from foretell.errors import within
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import at_least_one, hopeful
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,5 +23,5 @@ class EntropyThreshold:
     def __post_init__(self) -> None:
         within("entropy_threshold's entropy", self.entropy, 0.0)
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         return at_least_one(hopeful(scores, state) & (beliefs.entropy < self.entropy), scores, state)

@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from foretell.errors import within
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Factor:
     def __post_init__(self) -> None:
         within("factor's factor", self.factor, 0.0)
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         among = hopeful(scores, state)
         order = ordered(beliefs.confidence, scores, among)
         doubt = 1 - beliefs.confidence.gather(1, order)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from foretell.errors import within
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Frechet:
     def __post_init__(self) -> None:
         within("frechet's margin", self.margin, 0.0, 1.0)
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         among = hopeful(scores, state)
         order = ordered(beliefs.confidence, scores, among)
         taking = among.gather(1, order)

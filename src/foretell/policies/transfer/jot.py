@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.errors import RecipeError, whole, within
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import at_least_one, hopeful
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
 
 LARGEST = 1e6  # of a ratio: finite, so that a share of it is
 FURTHEST = 1024  # each step outwards is a sum over the window
@@ -41,11 +41,11 @@ class JoT:
         if self.low > self.high:
             raise RecipeError(f"jot needs low <= high, got low={self.low!r}, high={self.high!r}")
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         bar = self.high - (self.high - self.low) * self._known(state, beliefs.gap.dtype)
         return at_least_one(hopeful(scores, state) & (beliefs.gap >= bar.log()), scores, state)
 
-    def _known(self, state: DecodeState, dtype: torch.dtype) -> Tensor:
+    def _known(self, state: StateView, dtype: torch.dtype) -> Tensor:
         """k. [B, N]"""
         known = F.pad(state.valid & (state.canvas != state.mask_id), (self.distance, self.distance)).to(dtype)
         start = state.prompt_length + self.distance

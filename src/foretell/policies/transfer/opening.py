@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from foretell.loop.protocols import Beliefs, Transfer
+from foretell.loop.view import StateView
 from foretell.policies.transfer.threshold import Threshold
-from foretell.protocols import Beliefs, Transfer
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Opening:
     def parallel(self) -> bool:
         return self.transfer.parallel
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         masks = state.eligible
         untouched = (masks == (state.in_block & ~state.pinned)).all(dim=1, keepdim=True)
         return torch.where(untouched, masks & (masks.cumsum(dim=1) == 1), self.transfer(scores, beliefs, state))

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from foretell.loop.protocols import Beliefs, Transfer
+from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import pace, top_up
 from foretell.policies.transfer.threshold import Threshold
-from foretell.protocols import Beliefs, Transfer
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +24,5 @@ class Paced:
     parallel: ClassVar[bool] = False
     rule: Transfer = Threshold()
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         return top_up(self.rule(scores, beliefs, state), scores, state, pace(state))

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import best, pace
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Quota:
     parallel: ClassVar[bool] = False
     idle: bool = False
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:  # noqa: ARG002
         quota = pace(state)
         if self.idle:
             quota = torch.where(state.step < state.due(state.block - 1), 0, quota)

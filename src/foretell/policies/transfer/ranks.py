@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foretell.state import DecodeState
+from foretell.loop.view import StateView
 
 
 def best(scores: Tensor, count: Tensor) -> Tensor:
@@ -14,7 +14,7 @@ def best(scores: Tensor, count: Tensor) -> Tensor:
     return torch.as_tensor(rank < count[:, None])
 
 
-def pace(state: DecodeState) -> Tensor:
+def pace(state: StateView) -> Tensor:
     """How many masks have to go now, so that the block is full when its steps are over. [B]
 
     One, wherever there is a step for every position of the window; none in a row that is done.
@@ -24,7 +24,7 @@ def pace(state: DecodeState) -> Tensor:
     return -(-masks // left)  # rounded up
 
 
-def hopeful(scores: Tensor, state: DecodeState) -> Tensor:
+def hopeful(scores: Tensor, state: StateView) -> Tensor:
     """Masks that a rule may fill before their turn: all but those that the score puts last. [B, N]
 
     So an end of text that `score=deferred` holds back waits for its turn, however sure the model is of it.
@@ -32,12 +32,12 @@ def hopeful(scores: Tensor, state: DecodeState) -> Tensor:
     return state.eligible & (scores > torch.finfo(scores.dtype).min)
 
 
-def at_least_one(allowed: Tensor, scores: Tensor, state: DecodeState) -> Tensor:
+def at_least_one(allowed: Tensor, scores: Tensor, state: StateView) -> Tensor:
     """Return the masks that a rule allows [B, N]; where it allows none, the best by score, so that no row waits."""
     return top_up(allowed, scores, state, state.eligible.any(dim=1).long())
 
 
-def top_up(allowed: Tensor, scores: Tensor, state: DecodeState, least: Tensor) -> Tensor:
+def top_up(allowed: Tensor, scores: Tensor, state: StateView, least: Tensor) -> Tensor:
     """Add the best masks by score to those `allowed` [B, N], up to `least` [B] masks per row."""
     # A score of -inf is an eligible mask's own only where nothing was read; it still goes before what is not eligible.
     finite = scores.clamp(min=torch.finfo(scores.dtype).min)

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from foretell.errors import one_of, within
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import at_least_one, hopeful
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Threshold:
         within("threshold's relax", self.relax, 0.0, 1.0)
         one_of("threshold's by", self.by, ("confidence", "score"))
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         confidence = scores if self.by == "score" else beliefs.confidence
         block = (state.in_block & ~state.pinned).sum(dim=1).clamp(min=1)
         masked = state.eligible.sum(dim=1).to(confidence.dtype) / block

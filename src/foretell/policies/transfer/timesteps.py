@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.noise import uniform_grid
+from foretell.loop.noise import uniform_grid
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import best
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
 
 _STREAM = 6
 
@@ -32,7 +32,7 @@ class Timesteps:
     def __post_init__(self) -> None:
         within("timesteps' eps", self.eps, 0.0, 1.0)
 
-    def __call__(self, scores: Tensor, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
+    def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:  # noqa: ARG002
         block = state.block
         start, end = state.due(block - 1), state.due(block)
         steps = (end - start).clamp(min=1)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from foretell.errors import whole, within
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,6 @@ class Recheck:
         whole("recheck's passes", self.passes, 2)
         within("recheck's below", self.below, 0.0, 1.0)
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Tensor:
         doubted = beliefs.confidence < self.below
         return doubted if self.answer else doubted & ~state.answer

@@ -8,13 +8,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from foretell.protocols import Beliefs
-from foretell.state import DecodeState
+from foretell.loop.protocols import Beliefs
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
     passes: ClassVar[int] = 0
 
-    def __call__(self, beliefs: Beliefs, state: DecodeState) -> Tensor:  # noqa: ARG002
-        return torch.zeros_like(state.hasty)
+    def __call__(self, beliefs: Beliefs, state: StateView) -> Tensor:  # noqa: ARG002
+        return torch.zeros_like(state.recheck.committed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from foretell.plugins import load_plugins
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.drift import Drift
 from foretell.policies.cache.dual import Dual
@@ -29,8 +28,9 @@ from foretell.policies.transfer.frechet import Frechet
 from foretell.policies.transfer.jot import JoT
 from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.transfer.timesteps import Timesteps
-from foretell.policies.window.near import Near
-from foretell.recipe import Recipe, spelled
+from foretell.policies.visible.near import Near
+from foretell.recipes.plugins import load_plugins
+from foretell.recipes.recipe import Recipe, spelled
 
 
 class Preset(NamedTuple):
@@ -100,7 +100,7 @@ PRESETS: dict[str, Preset] = {
         "the same with Prophet's commit; the answer is computed along with the block",
     ),
     "streaming": Preset(
-        replace(_FULL, stop_at_eos=True, cache=Dual(window=Near()), transfer=Threshold(relax=0.3)),
+        replace(_FULL, stop_at_eos=True, cache=Dual(visible=Near()), transfer=Threshold(relax=0.3)),
         "Streaming-dLLM: far masks and all behind the end of the text are left out, and the threshold relaxes",
     ),
     "delayed": Preset(replace(_FULL, cache=Delayed()), "dKV-Cache: a token is frozen one step after it was written"),

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from foretell.errors import whole, within
-from foretell.noise import lasting
-from foretell.policies.window.suffix import behind_block
-from foretell.state import DecodeState
+from foretell.loop.noise import lasting
+from foretell.loop.view import StateView
+from foretell.policies.visible.suffix import behind_block
 
 _STREAM = 4
 
@@ -29,7 +29,7 @@ class Decayed:
         whole("decayed's reach", self.reach, 1)
         within("decayed's steepness", self.steepness, 0.0)
 
-    def __call__(self, state: DecodeState) -> Tensor:
+    def __call__(self, state: StateView) -> Tensor:
         distance = behind_block(state)
         odds = torch.exp(-0.5 * (self.steepness * distance.clamp(min=0) / self.reach) ** 2)
         return (distance <= 0) | ((lasting(state, _STREAM) < odds) & (distance <= self.reach))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from foretell.errors import whole
-from foretell.policies.window.suffix import behind_block
-from foretell.state import DecodeState
+from foretell.loop.view import StateView
+from foretell.policies.visible.suffix import behind_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,5 +20,5 @@ class Near:
     def __post_init__(self) -> None:
         whole("near's suffix", self.suffix, 0)
 
-    def __call__(self, state: DecodeState) -> Tensor:
+    def __call__(self, state: StateView) -> Tensor:
         return (behind_block(state) <= self.suffix) | (state.positions == state.length - 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretell.state import DecodeState
+from foretell.loop.view import StateView
 
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    def __call__(self, state: DecodeState) -> None:  # noqa: ARG002
+    def __call__(self, state: StateView) -> None:  # noqa: ARG002
         return None

@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
+from foretell.engine.request import Layout, Request
 from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import ForetellError, TraceError
-from foretell.layout import Layout, Request
-from foretell.presets import parse
-from foretell.words import looks_spaced
+from foretell.loop.spelling import looks_spaced
+from foretell.recipes.presets import parse
 
 VERSION = 1
 FOREIGN = "is no trace file that foretell wrote, with `foretell generate --trace` or save_traces"

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from foretell.errors import LayoutError, RequestError
-from foretell.recipe import Recipe
-from foretell.state import EVER, DecodeState
-from foretell.words import Words
+from foretell.loop.parts import ALWAYS, Ledger, Meters, Recheck, Rows, Text
+from foretell.loop.spelling import Spelling
+from foretell.loop.state import DecodeState
+from foretell.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,55 +84,61 @@ def lay_out(
     mask_id: int,
     end_ids: tuple[int, ...] = (),
     device: torch.device | str = "cpu",
-    words: Words | None = None,
+    spelling: Spelling | None = None,
 ) -> DecodeState:
-    """A fresh state for requests of one `kind`."""
+    """Return a fresh state for requests of one `kind`. Regions that are found in the text need a `spelling`."""
     recipe, length = requests[0].kind
-    if any(r.kind != (recipe, length) for r in requests):
+    if any(request.kind != (recipe, length) for request in requests):
         raise LayoutError(
-            "the requests of one batch must share their window length, and their recipe but for its steps"
+            "the requests of one batch must share their window length, and their recipe except for its steps"
         )
-    if recipe.region.sought and words is None:
-        raise RequestError(f"{recipe.region} looks for the answer in the text; say how tokens are written, with words=")
-    rows, width = len(requests), max(len(r.prompt) for r in requests) + length
-    canvas = torch.full((rows, width), mask_id)
-    valid = torch.ones(rows, width, dtype=torch.bool)
-    pinned = torch.zeros(rows, length, dtype=torch.bool)
-    answer = torch.zeros(rows, length, dtype=torch.bool)
+    if recipe.region.sought and spelling is None:
+        raise RequestError(f"{recipe.region} finds the answer in the text; say how tokens are written with spelling=")
+    count, width = len(requests), max(len(request.prompt) for request in requests)
+    prompt = torch.zeros(count, width, dtype=torch.long)
+    window = torch.full((count, length), mask_id)
+    valid = torch.ones(count, width + length, dtype=torch.bool)
+    pinned, declared = (torch.zeros(count, length, dtype=torch.bool) for _ in range(2))
     for row, request in enumerate(requests):
-        start = width - length - len(request.prompt)
-        canvas[row, :start], valid[row, :start] = 0, False
-        canvas[row, start : width - length] = torch.tensor(request.prompt, dtype=torch.long)
+        start = width - len(request.prompt)
+        valid[row, :start] = False
+        prompt[row, start:] = torch.tensor(request.prompt, dtype=torch.long)
         for offset, token in request.layout.pins:
-            canvas[row, width - length + offset], pinned[row, offset] = token, True
+            window[row, offset], pinned[row, offset] = token, True
         if request.layout.answer is not None:
             offset, size = request.layout.answer
-            answer[row, offset : offset + size] = True
-    answer &= ~pinned
-    return DecodeState(
-        canvas=canvas.to(device),
+            declared[row, offset : offset + size] = True
+
+    def per_row(value: int | bool, *shape: int) -> Tensor:
+        return torch.full((count, *shape), value, device=device)
+
+    rows = Rows(
+        prompt=prompt.to(device),
         valid=valid.to(device),
         pinned=pinned.to(device),
-        answer=answer.to(device),
-        draft=canvas[:, width - length :].to(device, copy=True),
-        unchanged=torch.zeros(rows, length, dtype=torch.long, device=device),
-        stayed=torch.full((rows,), 0 if recipe.region.sought else EVER, dtype=torch.long, device=device),
-        step=torch.zeros(rows, dtype=torch.long, device=device),
-        budget=torch.tensor([r.budget for r in requests], dtype=torch.long, device=device),
-        seed=torch.tensor([r.seed for r in requests], dtype=torch.long, device=device),
-        forwards=torch.zeros(rows, dtype=torch.long, device=device),
-        computed=torch.zeros(rows, dtype=torch.long, device=device),
-        spent=torch.zeros(rows, dtype=torch.long, device=device),
-        cached_block=torch.full((rows,), -1, device=device),
-        cached_step=torch.zeros(rows, dtype=torch.long, device=device),
-        held=torch.zeros(rows, length, dtype=torch.bool, device=device),
-        current=torch.zeros(rows, length, dtype=torch.bool, device=device),
-        hasty=torch.zeros(rows, length, dtype=torch.bool, device=device),
-        checks=torch.zeros(rows, dtype=torch.long, device=device),
+        declared=declared.to(device),
+        budget=torch.tensor([request.budget for request in requests], device=device),
+        seed=torch.tensor([request.seed for request in requests], device=device),
+        region=recipe.region,
         block_length=recipe.block_length or length,
         mask_id=mask_id,
         end_ids=end_ids,
         stop_at_eos=recipe.stop_at_eos,
         paced=not recipe.transfer.parallel,
-        words=words,
+        spelling=spelling,
+    )
+    text = Text(
+        window=window.to(device),
+        draft=window.to(device),
+        unchanged=per_row(0, length),
+        found=per_row(False, length),
+        answer_age=per_row(0 if recipe.region.sought else ALWAYS),
+        step=per_row(0),
+    )
+    return DecodeState(
+        rows=rows,
+        text=text,
+        ledger=Ledger(per_row(False, length), per_row(False, length), block=per_row(-1), step=per_row(0)),
+        recheck=Recheck(per_row(False, length), left=per_row(0)),
+        meters=Meters(per_row(0), per_row(0), per_row(0)),
     )

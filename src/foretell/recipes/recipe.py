@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from foretell.errors import RecipeError, one_of, unknown, whole, within
+from foretell.loop.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.sample.greedy import Greedy
@@ -15,8 +16,7 @@ from foretell.policies.stop.combined import each
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.verify.trust import Trust
-from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify
-from foretell.spec import LITERAL, adjusted, spell, title
+from foretell.recipes.text import LITERAL, adjusted, spell, title
 
 LARGEST = 1e6  # of scales that have no natural end
 # The questions, and what an answer has beside being callable.

@@ -11,10 +11,10 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from foretell.errors import RecipeError, unknown
+from foretell.loop.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify, Visible
 from foretell.policies import POLICIES
 from foretell.policies.stop.scales import Scale
 from foretell.policies.stop.schedules import Schedule
-from foretell.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify, Window
 
 KINDS: dict[Any, str] = {
     Cache: "cache",
@@ -25,11 +25,12 @@ KINDS: dict[Any, str] = {
     Stop: "stop",
     Schedule: "schedule",
     Verify: "verify",
-    Window: "window",
+    Visible: "visible",
     Scale: "scale",
 }
 LITERAL = re.compile(r"""(?P<raw>(?<!\w)[rR])?(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")""", re.DOTALL)  # a text in quotes
 _ESCAPES = "\\'\"abfnrtvxuUN01234567\n"  # what a backslash may stand before
+RENAMED = {"window": "visible"}  # parameters of recipe texts that version 0.1.0 wrote
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
 
 
@@ -79,6 +80,7 @@ def adjusted(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -
     changed: dict[str, Any] = {name: getattr(value, name) for name in hints}
     for path, text in settings:
         name, _, rest = path.partition(".")
+        name = _current_name(name, hints)
         place = f"{where}.{name}" if where else name
         if name not in hints:
             raise RecipeError(unknown(f"parameter of {title(value)}", name, hints))
@@ -87,6 +89,11 @@ def adjusted(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -
             raise RecipeError(f"{place} has no parameters, so there is no {place}.{rest}")
         changed[name] = adjusted(inner, [(rest, text)], place) if rest else read(hints[name], text, place)
     return replace(value, **changed)
+
+
+def _current_name(name: str, hints: dict[str, Any]) -> str:
+    """Return the name of a parameter, also for the one that it had in an older version."""
+    return name if name in hints or RENAMED.get(name) not in hints else RENAMED[name]
 
 
 def hints_of(cls: type) -> dict[str, Any]:
@@ -155,7 +162,8 @@ def _policy(kind: str, node: ast.expr, where: str) -> Any:
         return cls(tuple(_value(item, arg, f"{where}[{i}]") for i, arg in enumerate(call.args)))
     if len(call.args) > len(hints):
         raise RecipeError(f"{name} takes {len(hints)} parameters ({', '.join(hints) or 'none'}), got {len(call.args)}")
-    given = dict(zip(hints, call.args, strict=False)) | {word.arg or "**": word.value for word in call.keywords}
+    named = {_current_name(word.arg or "**", hints): word.value for word in call.keywords}
+    given = dict(zip(hints, call.args, strict=False)) | named
     for parameter in given:
         if parameter not in hints:
             raise RecipeError(unknown(f"parameter of {name}", parameter, hints))

@@ -23,7 +23,7 @@ class Text(NamedTuple):
         return range(bisect_right(self.ends, start), bisect_left(self.starts, end))
 
 
-class Words:
+class Spelling:
     """How the tokens of one vocabulary are written; one object for all rows of a state.
 
     A piece that is a part of a character holds surrogate escapes, so that neighbours can be put together again.

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from foretell.errors import ModelError, RequestError
-from foretell.protocols import Denoiser, Inputs, Precise, Readout
-from foretell.state import KVStore
+from foretell.loop.parts import KVStore
+from foretell.loop.protocols import Denoiser, Inputs, Precise, Readout
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Shifted:
         return self.inner.mask_id
 
     def __call__(self, inputs: Inputs) -> Readout:
-        wanted = inputs.columns.gather(1, inputs.asked)  # [b, w]
-        source = torch.where(inputs.places.gather(1, wanted) > 0, wanted - 1, wanted)
+        wanted = inputs.columns.gather(1, inputs.wanted)  # [b, w]
+        source = torch.where(inputs.positions.gather(1, wanted) > 0, wanted - 1, wanted)
         if inputs.cache is None:
-            return self.inner(everywhere(inputs)._replace(asked=source))
+            return self.inner(everywhere(inputs)._replace(wanted=source))
         return self.inner(_with_columns(inputs, source))
 
     def new_cache(self, batch: int, length: int) -> KVStore:
@@ -51,8 +51,8 @@ def everywhere(inputs: Inputs) -> Inputs:
     columns = torch.arange(length, device=inputs.canvas.device).expand_as(inputs.canvas)
     if inputs.columns.shape[1] == length:
         return inputs._replace(columns=columns)
-    computed = torch.zeros_like(inputs.keys).scatter(1, inputs.columns, True)
-    return inputs._replace(columns=columns, keys=inputs.keys & computed)
+    computed = torch.zeros_like(inputs.attend).scatter(1, inputs.columns, True)
+    return inputs._replace(columns=columns, attend=inputs.attend & computed)
 
 
 def _with_columns(inputs: Inputs, source: Tensor) -> Inputs:
@@ -66,18 +66,18 @@ def _with_columns(inputs: Inputs, source: Tensor) -> Inputs:
     index.scatter_(1, inputs.columns, torch.arange(have, device=source.device).expand(rows, have))
     if inputs.read is not None:
         known = index.gather(1, source) >= 0
-        source = torch.where(known | inputs.read, source, inputs.columns.gather(1, inputs.asked))
-    wanted = torch.zeros_like(inputs.keys).scatter(1, source, True)
+        source = torch.where(known | inputs.read, source, inputs.columns.gather(1, inputs.wanted))
+    wanted = torch.zeros_like(inputs.attend).scatter(1, source, True)
     lacking = wanted & (index < 0)  # [b, L]
     width = int(lacking.sum(dim=1).max()) if rows else 0
     if width == 0:
-        return inputs._replace(asked=index.gather(1, source))
+        return inputs._replace(wanted=index.gather(1, source))
     # A stable sort brings the lacking columns to the front, in order.
     extra = lacking.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width]
     extra = torch.where(lacking.gather(1, extra), extra, inputs.columns[:, :1])
     columns = torch.cat([inputs.columns, extra], dim=1)
     index.scatter_(1, columns, torch.arange(have + width, device=source.device).expand(rows, have + width))
-    return inputs._replace(columns=columns, asked=index.gather(1, source))
+    return inputs._replace(columns=columns, wanted=index.gather(1, source))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,234 @@
+"""Beliefs computed from logits, only at the positions that are read, each statistic only if a policy asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+
+from foretell.errors import RequestError
+from foretell.loop.parts import Meters, Work, rows_of
+from foretell.loop.protocols import Change, Precise, Readout, Sample
+from foretell.loop.reductions import Reductions, in_chunks
+from foretell.loop.view import StateView
+
+FEW = 64  # positions whose logits exist at the same time where only their tokens are read
+
+Exact = Callable[[Tensor], Tensor]  # token ids [n, k] -> logits [n, k]
+STATISTICS = ("entropy", "confidence", "gap", "margin")  # the entropy's pass over the logits also gives the normaliser
+
+
+@dataclass(frozen=True, slots=True)
+class PassOutput:
+    """The output of one forward pass, not yet turned into logits."""
+
+    rows: Tensor  # [b] rows of the state, in rising order
+    query: Tensor  # [b, w] window position of every wanted column
+    real: Tensor | None  # [b, w] false on columns that only fill up the rectangle; None: the whole window, in order
+    readout: Readout
+
+    def of(self, grid: Tensor) -> Tensor:
+        """Return the values of a bool [B, N] at each wanted column; false where it only fills up. [b, w]"""
+        if self.real is None:
+            return rows_of(grid, self.rows)
+        return grid[self.rows[:, None], self.query] & self.real
+
+    def locate(self, at_row: Tensor, at: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """Return the state's rows and positions of pass rows `at_row` and wanted columns `at`. [n] each"""
+        row = at_row if len(self.rows) == rows else self.rows[at_row]
+        return row, at if self.real is None else self.query[at_row, at]
+
+
+class Readings:
+    """The logits of n positions, and what policies want to know of them."""
+
+    def __init__(self, row: Tensor, position: Tensor, tokens: Tensor, logits: Reductions, exact: Exact | None) -> None:
+        self.row, self.position, self.tokens = row, position, tokens  # [n]
+        self.logits: Reductions | None = logits  # of [n, V]; None once they are freed
+        self.exact = exact  # logits of few tokens in float32, where the model's own are rounded more
+
+    @property
+    def _logits(self) -> Reductions:
+        assert self.logits is not None, "a statistic is read before the logits are freed"
+        return self.logits
+
+    @cached_property
+    def best(self) -> tuple[Tensor, Tensor]:
+        """The two highest logits of each position. [n] each"""
+        winners = self._logits.best_two  # [n, 2]
+        if self.exact is None:
+            first, second = self._logits.of(winners).unbind(-1)
+            return first, second
+        first, second = self.exact(winners).unbind(-1)
+        return first, torch.minimum(first, second)  # tokens that rounding made equal may change places
+
+    @cached_property
+    def confidence(self) -> Tensor:
+        chosen = self._logits.of(self.tokens[:, None]).squeeze(-1)
+        return (chosen - self._logits.normaliser).exp()
+
+    @cached_property
+    def gap(self) -> Tensor:
+        return self.best[0] - self.best[1]
+
+    @cached_property
+    def margin(self) -> Tensor:
+        normaliser = self._logits.normaliser
+        return (self.best[0] - normaliser).exp() - (self.best[1] - normaliser).exp()
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        return self._logits.entropy
+
+    def measure(self, statistic: str, change: Change) -> Tensor:
+        """Compute a statistic of changed logits, a few positions at a time. [n]"""
+
+        def of(values: Tensor, tokens: Tensor) -> Tensor:
+            few = Readings(self.row, self.position, tokens, Reductions(change(values)), None)
+            return torch.as_tensor(getattr(few, statistic))
+
+        return in_chunks(of, self._logits.values, self.tokens)
+
+    def free_logits(self) -> Readings:
+        """Compute every statistic and free the logits."""
+        for name in STATISTICS:
+            getattr(self, name)
+        self.logits = self.exact = None
+        return self
+
+
+class StepBeliefs:
+    """Implements `protocols.LogitBeliefs`: what the passes of one step say, spread over all B rows and N positions.
+
+    A position that was not read keeps its old draft and reports the least possible certainty, so that nothing
+    unseen can be filled or trigger an early commit. A filled position proposes what it holds.
+    """
+
+    def __init__(
+        self,
+        outputs: list[PassOutput],
+        state: StateView,
+        sample: Sample,
+        run_everything: Callable[[Tensor, Meters], tuple[PassOutput, Meters]],
+        work: Work,
+    ) -> None:
+        self._outputs, self._state, self._sample = outputs, state, sample
+        self._run_everything = run_everything  # a pass over all columns of some rows [b]
+        self.work = work  # of the passes so far
+        self._seen = torch.zeros_like(state.blank)  # [B, N] positions whose token was read
+        self._measured = torch.zeros_like(state.blank)  # [B, N] positions whose statistics can be read
+        self._readings: list[Readings] = []
+        self._released = False
+        self._change: Change | None = None  # of the logits, before they are measured
+        self._spreads: dict[str, Tensor] = {}  # statistics asked for since the last reading
+        self.tokens = torch.where(state.blank, state.draft, state.window)  # [B, N]
+
+    def read(self, output: PassOutput, at_row: Tensor, at: Tensor) -> None:
+        """Form beliefs about the wanted columns `at` [n] of a pass's rows `at_row` [n], which have none yet."""
+        if len(at):
+            self._readings.append(self._read(output, at_row, at, measure=True))
+
+    def read_tokens(self, wanted: Tensor, *, measure: bool = False) -> None:
+        """Form beliefs about the positions `wanted` [B, N] that were computed and not read yet.
+
+        No policy reads more of them than the token, and their number grows with the window. So their logits are
+        computed for a few positions at a time and freed. Their certainty stays the least possible, unless an observer
+        wants to `measure` it.
+        """
+        for output in self._outputs:
+            fresh = wanted & ~(self._measured if measure else self._seen)
+            at_row, at = output.of(fresh).nonzero(as_tuple=True)
+            for few in zip(torch.split(at_row, FEW), torch.split(at, FEW), strict=True) if len(at) else ():
+                if measure:
+                    self._readings.append(self._read(output, *few, measure=True).free_logits())
+                else:
+                    self._read(output, *few, measure=False)  # a name would keep the logits until the next ones exist
+
+    def read_or_compute(self, wanted: Tensor, *, measure: bool = False) -> bool:
+        """Form beliefs about `wanted` [B, N], with one more pass for rows in which some were not computed.
+
+        Returns whether it took that pass.
+        """
+        self.read_tokens(wanted, measure=measure)
+        lacking = wanted & ~self._seen
+        rows = lacking.any(dim=1).nonzero().squeeze(1)
+        if len(rows):
+            output, meters = self._run_everything(rows, self.work.meters)
+            self.work = self.work._replace(meters=meters)
+            self._outputs.append(output)
+            self.read_tokens(lacking, measure=measure)
+        return len(rows) > 0
+
+    def _read(self, output: PassOutput, at_row: Tensor, at: Tensor, *, measure: bool) -> Readings:
+        self._spreads.clear()
+        state = self._state
+        values = output.readout(at_row, at)
+        # A mask is never an answer, and proposing one would loop forever. As a slice: a head may have no column for it.
+        values[:, state.mask_id : state.mask_id + 1] = -torch.inf
+        row, position = output.locate(at_row, at, len(self.tokens))
+        self._seen[row, position] = True
+        if measure:
+            self._measured[row, position] = True
+        logits = Reductions(values)
+        proposed = self._sample(logits, state, row, position)
+        tokens = torch.where(state.blank[row, position], proposed, self.tokens[row, position])
+        self.tokens[row, position] = tokens
+        exact = None
+        if values.dtype in (torch.bfloat16, torch.float16) and isinstance(output.readout, Precise):
+            exact = partial(output.readout.precise, at_row, at)
+        return Readings(row, position, tokens, logits, exact)
+
+    def release(self) -> None:
+        """Free the passes and their logits. Statistics that were read by now stay."""
+        self._outputs, self._readings, self._released = [], [], True
+
+    def transform(self, change: Change) -> StepBeliefs:
+        """Return the same proposals with the statistics of changed logits; without logits, the least certainty."""
+        other, before = copy(self), self._change
+        other._change = change if before is None else lambda values: change(before(values))
+        other._spreads = {}
+        return other
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of the proposed token. [B, N]"""
+        return self._spread("confidence", 0.0)
+
+    @property
+    def gap(self) -> Tensor:
+        """Confidence gap g: best logit minus second best (Eq. 4). [B, N]"""
+        return self._spread("gap", 0.0)
+
+    @property
+    def margin(self) -> Tensor:
+        """Best probability minus second best. [B, N]"""
+        return self._spread("margin", 0.0)
+
+    @property
+    def entropy(self) -> Tensor:
+        """Shannon entropy in nats. [B, N]"""
+        return self._spread("entropy", torch.inf)
+
+    @torch.inference_mode()  # observers read after the step, and the logits are inference tensors
+    def _spread(self, statistic: str, fill: float) -> Tensor:
+        if statistic not in self._spreads:
+            if self._released:
+                raise RequestError(f"the {statistic} of a step must be read before the next step; its logits are gone")
+            readings, values = self._measure(statistic)
+            dtype = values[0].dtype if values else torch.float32
+            full = torch.full(self.tokens.shape, fill, dtype=dtype, device=self.tokens.device)
+            for one, value in zip(readings, values, strict=True):
+                full[one.row, one.position] = value
+            self._spreads[statistic] = full
+        return self._spreads[statistic]
+
+    def _measure(self, statistic: str) -> tuple[list[Readings], list[Tensor]]:
+        """Return the readings that have a statistic, and its values."""
+        if self._change is None:
+            return self._readings, [getattr(one, statistic) for one in self._readings]
+        kept = [one for one in self._readings if one.logits is not None]
+        return kept, [one.measure(statistic, self._change) for one in kept]

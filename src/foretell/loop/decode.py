@@ -1,0 +1,111 @@
+"""The decode loop: Algorithm 1 of the Prophet paper, batched, with every choice delegated to a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from foretell.loop.beliefs import StepBeliefs
+from foretell.loop.checks import ask_score, ask_transfer
+from foretell.loop.forward import run_passes
+from foretell.loop.parts import Move, Recheck
+from foretell.loop.passes import StepPlan, plan_step
+from foretell.loop.protocols import Denoiser, Recipe, Verdict
+from foretell.loop.settle import settle
+from foretell.loop.state import DecodeState
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What happened to every row during one step: what recorders and streams consume."""
+
+    before: DecodeState  # with the answer region as it was for this step
+    beliefs: StepBeliefs  # valid until the next step; statistics that were not read by then are freed with the logits
+    verdict: Verdict  # of the stopping rule; only rows that took part can be settled
+    move: Move
+    after: DecodeState
+    ahead: StepPlan  # of the step that follows
+
+    @property
+    def settled(self) -> Tensor:
+        """[B] rows committed early by the stopping rule."""
+        return self.verdict.settled
+
+    @cached_property
+    def filled(self) -> Tensor:
+        """[B, N] positions that this step filled."""
+        return self.before.blank & ~self.after.blank
+
+    @cached_property
+    @torch.inference_mode()
+    def draft(self) -> Tensor:
+        """[B, N] what each position holds now, or would hold if decoding stopped here.
+
+        Reads the beliefs of every position that the step computed. Decoding itself learns nothing from it.
+        """
+        self.beliefs.read_tokens(~self.before.done[:, None], measure=True)
+        return torch.where(self.filled, self.after.draft, self.beliefs.tokens)
+
+
+def decode(model: Denoiser, state: DecodeState, recipe: Recipe) -> Iterator[Step]:
+    """Denoise a batch until no mask is left, yielding after every step. The last step's `after` is the result."""
+    plan = plan_step(state, recipe)
+    while plan.passes:
+        step = denoise_step(model, state, recipe, plan)
+        yield step
+        step.beliefs.release()  # the caller may still hold it, and the logits of two steps must not pile up
+        state, plan = step.after, step.ahead
+
+
+@torch.inference_mode()
+def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, plan: StepPlan | None = None) -> Step:
+    """Advance every unfinished row by one forward pass. `plan` is the one that the step before left `ahead`."""
+    plan = plan or plan_step(state, recipe)
+    beliefs = run_passes(model, state, recipe, plan)
+    verdict, state = settle(beliefs, state, recipe)  # Prophet's check: is the answer settled?
+    move = choose(beliefs, state, recipe, verdict)
+    if plan.ending:
+        beliefs.read_or_compute(move.fill)
+    after = state.apply(move, beliefs.tokens, beliefs.work)
+    ahead = plan_step(after, recipe, heard=move.commits)  # the one wait for the device
+    if ahead.heard and not plan.ending:  # rare: read what the row commits, and fill it from the same state
+        beliefs.read_or_compute(move.fill)
+        after = state.apply(move, beliefs.tokens, beliefs.work)
+        ahead = plan_step(after, recipe)
+    return Step(state, beliefs, verdict, move, after, ahead)
+
+
+def choose(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe, verdict: Verdict) -> Move:
+    """Choose what to fill and what to mask again. A settled answer, or the end of the budget, fills everything left."""
+    last = ~state.done & (state.step + 1 >= state.budget)
+    commits = verdict.settled | state.checking | last
+    rest = commits[:, None] & state.masked
+    scores = ask_score(recipe.score, beliefs, state).masked_fill(~state.eligible, -torch.inf)
+    chosen = ask_transfer(recipe.transfer, scores, beliefs, state) & state.eligible
+    forced = (last & ~verdict.settled & ~state.checking)[:, None] & rest & ~chosen
+    remask, recheck = review(beliefs, state, recipe, verdict, rest)
+    return Move(torch.where(commits[:, None], rest, chosen), commits, forced, remask, recheck)
+
+
+def review(
+    beliefs: StepBeliefs, state: DecodeState, recipe: Recipe, verdict: Verdict, rest: Tensor
+) -> tuple[Tensor | None, Recheck]:
+    """Choose which positions of an early commit are masked again, and count the passes that are left to check it.
+
+    Rows that settle now are granted passes. A row is through once it doubts nothing, or has no passes left to look
+    again and to act on it.
+    """
+    recheck, passes = state.recheck, recipe.verify.passes
+    if not passes:
+        return None, recheck
+    granted = (state.budget - state.step - 1).clamp(max=passes)
+    left = torch.where(verdict.settled, granted, (recheck.left - 1).clamp(min=0))
+    doubted = recipe.verify(beliefs, state) & recheck.committed & ~state.blank
+    remask = doubted & (state.checking & (left > 0))[:, None]
+    through = state.checking & ~remask.any(dim=1) & ((left < 2) | ~state.blank.any(dim=1))
+    committed = recheck.committed | (verdict.settled[:, None] & rest)
+    return remask, Recheck(committed, torch.where(through, 0, left))

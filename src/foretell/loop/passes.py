@@ -1,0 +1,144 @@
+"""What the next step computes: its forward passes, planned on the device and copied to the host in one transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from foretell.loop.parts import Plan
+from foretell.loop.protocols import Recipe
+from foretell.loop.view import StateView
+
+
+class Pass(NamedTuple):
+    """One forward pass: some rows, and the window positions to compute for each."""
+
+    rows: Tensor  # [b] in rising order
+    query: Tensor  # [b, w] window positions; rows with fewer positions of their own are filled up with others
+    real: Tensor | None  # [b, w] true on a row's own positions; None means the whole window, in order
+    prompt: bool  # whether the prompt is computed as well
+    read: tuple[Tensor, Tensor]  # [n] each, the rows of the pass and the columns of `query` that policies read
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """All that the host has to know about a state before its next step. Making one waits for the device once."""
+
+    plan: Plan
+    passes: tuple[Pass, ...]  # at most two: rows that recompute everything visible, rows that recompute a query
+    finished: tuple[bool, ...]  # [B] rows that are done
+    ending: bool  # whether a row certainly commits: its budget ends, or it checks an earlier commit
+    heard: bool  # whether any of the rows asked about commits in the step before
+
+
+class _OnHost(NamedTuple):
+    """The parts of a plan that decide what runs, on the host. All bool."""
+
+    finished: list[bool]  # [B]
+    ending: list[bool]  # [B]
+    heard: list[bool]  # [B]
+    full: list[bool]  # [B]
+    wanted: Tensor  # [B, N]
+    query: Tensor | None  # [B, N]
+    visible: Tensor | None  # [B, N]
+
+
+def plan_step(state: StateView, recipe: Recipe, heard: Tensor | None = None) -> StepPlan:
+    """Plan the next step. The same transfer reports whether any row of `heard` [B] is true."""
+    alive = ~state.done
+    watched = torch.where(state.checking[:, None], state.recheck.committed, recipe.stop.reads(state)) & alive[:, None]
+    wanted = state.eligible | watched
+    plan = complete_plan(recipe.cache(state), wanted, state)
+    host = _fetch(state, plan, wanted, heard)
+    return StepPlan(plan, tuple(_make_passes(host, state)), tuple(host.finished), any(host.ending), any(host.heard))
+
+
+def _fetch(state: StateView, plan: Plan, wanted: Tensor, heard: Tensor | None) -> _OnHost:
+    done = state.done
+    ending = ~done & (state.checking | (state.step + 1 >= state.budget))
+    flags = (
+        done,
+        ending,
+        torch.zeros_like(done) if heard is None else heard,
+        torch.ones_like(done) if plan.full is None else plan.full,
+    )
+    grids = [wanted, *(grid for grid in (plan.query, plan.visible) if grid is not None)]
+    # The one moment of a step at which Python waits for the device.
+    here = torch.cat([torch.stack(flags, dim=1), *grids], dim=1).cpu()
+    finished, ends, commits, full = here[:, : len(flags)].T.tolist()
+    parts = iter(torch.split(here[:, len(flags) :], state.length, dim=1))
+    read = next(parts)
+    query = None if plan.query is None else next(parts)
+    return _OnHost(finished, ends, commits, full, read, query, None if plan.visible is None else next(parts))
+
+
+def _make_passes(host: _OnHost, state: StateView) -> Iterator[Pass]:
+    alive = [row for row, over in enumerate(host.finished) if not over]
+    if everything := [row for row in alive if host.full[row]]:
+        yield full_pass(everything, host.wanted, host.visible, state)
+    if rest := [row for row in alive if not host.full[row]]:
+        assert host.query is not None, "a row that does not recompute everything has a query"
+        yield _partial_pass(rest, host.wanted, host.query, state, prompt=False)
+
+
+def full_pass(rows: Sequence[int], wanted: Tensor, visible: Tensor | None, state: StateView) -> Pass:
+    """Make a pass over everything `visible` [B, N] of some rows; this and `wanted` [B, N] are on the host."""
+    if visible is not None:
+        return _partial_pass(rows, wanted, visible, state, prompt=True)
+    read = wanted[list(rows)].nonzero(as_tuple=True)
+    return Pass(_to_rows(rows, state), state.positions.expand(len(rows), -1), None, True, _to_device(read, state))
+
+
+def _partial_pass(rows: Sequence[int], wanted: Tensor, inside: Tensor, state: StateView, *, prompt: bool) -> Pass:
+    """Make a pass over the positions `inside` [B, N] of some rows. Their numbers differ, and a pass is a rectangle.
+
+    A full pass is filled up with invisible positions, which nothing attends to; a partial one repeats a position of
+    the row, because it would overwrite the keys and values of any other.
+    """
+    mine = inside[list(rows)]
+    count = mine.sum(dim=1, keepdim=True)
+    width = int(count.max())
+    query = mine.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width]
+    real = torch.arange(width) < count
+    query = query if prompt else torch.where(real, query, query[:, :1])
+    read = (wanted[list(rows)].gather(1, query) & real).nonzero(as_tuple=True)
+    query, real = _to_device((query, real), state)
+    return Pass(_to_rows(rows, state), query, real, prompt, _to_device(read, state))
+
+
+def _to_rows(chosen: Sequence[int], state: StateView) -> Tensor:
+    index = state.rows.index
+    return index if len(chosen) == len(index) else _to_device((torch.tensor(chosen),) * 2, state)[0]
+
+
+def _to_device(pair: tuple[Tensor, ...], state: StateView) -> tuple[Tensor, Tensor]:
+    """Copy from the host to the device, without waiting."""
+    first, second = (one.to(state.window.device, non_blocking=True) for one in pair)
+    return first, second
+
+
+def complete_plan(plan: Plan, wanted: Tensor, state: StateView) -> Plan:
+    """Add to a plan what no policy may leave out, and remove what nobody needs.
+
+    Filled positions are visible and wanted ones are computed; so is what becomes visible for the first time. After a
+    committed end of text there is nothing, if the recipe says so. Rows that check a commit see all of it.
+    """
+    visible, worth, query = plan.visible, needed(state), plan.query
+    if visible is not None:
+        visible = visible | wanted | ~state.blank | state.answer | state.checking[:, None]
+    if worth is not None:
+        visible = worth if visible is None else visible & worth
+    if query is not None:
+        query = query | wanted | ~state.ledger.cached
+        query = query if visible is None else query & visible
+    full = None if plan.full is None else plan.full | state.checking
+    return plan._replace(full=full, query=query, visible=visible)
+
+
+def needed(state: StateView) -> Tensor | None:
+    """Return all positions but the masks after an end of text, where those do not count. [B, N]"""
+    return ~(state.blank & state.ended) if state.rows.stop_at_eos else None

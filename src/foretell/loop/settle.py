@@ -1,0 +1,51 @@
+"""Whether an answer is settled: the stopping rule's verdict, after finding the answer in the text where need be."""
+
+from __future__ import annotations
+
+import torch
+
+from foretell.loop.beliefs import StepBeliefs
+from foretell.loop.checks import ask_region, ask_stop
+from foretell.loop.protocols import Recipe, Verdict
+from foretell.loop.state import DecodeState
+
+
+def settle(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe) -> tuple[Verdict, DecodeState]:
+    """Return the verdict of this step, and the state with the answer that it is about."""
+    if recipe.region.sought:
+        return _settle_found_answer(beliefs, state, recipe)
+    return _judge(beliefs, state, recipe), state
+
+
+def _judge(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe) -> Verdict:
+    """Ask the stopping rule; rows that are done or check a commit are not settled (again)."""
+    verdict = ask_stop(recipe.stop, beliefs, state)
+    return verdict._replace(settled=verdict.settled & ~state.done & ~state.checking)
+
+
+def _settle_found_answer(beliefs: StepBeliefs, before: DecodeState, recipe: Recipe) -> tuple[Verdict, DecodeState]:
+    """Judge an answer that is found in the text which the step proposes.
+
+    What the step's own passes leave out keeps an old proposal. So a row whose answer was found there is computed as a
+    whole, and so is one that is about to settle: if that changes the text, the answer is looked for again.
+    """
+    asked = (~before.done & ~before.checking)[:, None]
+    state = _find_answer(beliefs, before, recipe)
+    if beliefs.read_or_compute(recipe.stop.reads(state) & asked, measure=True):
+        state = _find_answer(beliefs, before, recipe)
+        beliefs.read_tokens(recipe.stop.reads(state) & asked, measure=True)
+    verdict = _judge(beliefs, state, recipe)
+    if not beliefs.read_or_compute(verdict.settled[:, None] & state.masked, measure=True):
+        return verdict, state
+    state = _find_answer(beliefs, before, recipe)
+    beliefs.read_tokens(recipe.stop.reads(state) & asked, measure=True)
+    again = _judge(beliefs, state, recipe)
+    return again._replace(settled=again.settled & verdict.settled), state
+
+
+def _find_answer(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe) -> DecodeState:
+    """Return the state with the answer found in what the step proposes, and for how long it has been there."""
+    beliefs.read_tokens(state.blank & ~state.done[:, None], measure=True)
+    found = ask_region(recipe.region, state.with_text(draft=beliefs.tokens))
+    same = (found == state.text.found).all(dim=1) & (state.step > 0)
+    return state.with_text(found=found, answer_age=torch.where(same, state.answer_age + 1, 0))

@@ -1,0 +1,1 @@
+"""Recipes: one policy per question, as objects and as text."""
