@@ -73,4 +73,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VENV)-lm-eval build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lm-eval build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
