@@ -44,7 +44,7 @@ def parser(
     """The study's command line with what these scripts add to it."""
     made = parser_of(doc, limit=limit, bundled=bundled)
     told = (
-        f"problems that rules are fitted to (default: {taught}, or {TAUGHT_PER_PROBLEM} times --limit if that is fewer)"
+        f"problems that rules are fitted to (default: {taught}); at most {TAUGHT_PER_PROBLEM} times --limit by default"
     )
     made.add_argument("--taught", type=int, help=told)
     made.set_defaults(lessons=taught)
