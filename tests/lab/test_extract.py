@@ -118,6 +118,7 @@ NUMBERS = [
     ("The answer is five thousand, two hundred and twelve.", "5212"),
     ("The answer is minus two million", "-2000000"),
     ("5 apples and 7 pears: the answer is twelve", "12"),
+    ("The answer is for four days. The number is 1000 + 1000 = 2000", "2000"),
     ("She has eleven left.", "11"),
     ("She has 3 left, all eleven of them gone", "3"),
     ("The answer is 5. No, the answer is one that I know.", "5"),

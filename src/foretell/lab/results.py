@@ -39,6 +39,8 @@ class Record:
     trace: str | None = None  # file of the trace, relative to the folder
     trace_index: int | None = None  # place in that file
     spent: int | None = None  # `computed` with what was padded; None: not counted
+    fallback: bool | None = None  # whether the text does not state the answer; None: not noted
+    reason: str | None = None  # why the program failed, where the answer is one
 
     @property
     def key(self) -> tuple[str, str]:

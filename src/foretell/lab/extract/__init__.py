@@ -9,9 +9,20 @@ regular expressions are bounded, or possessive after a character that they canno
 from __future__ import annotations
 
 from foretell.lab.extract.letters import letter, lone_letter
-from foretell.lab.extract.numbers import number, plain_number, stated_number
+from foretell.lab.extract.numbers import SCALES, number, plain_number, stated_number
 from foretell.lab.extract.programs import code
 from foretell.lab.extract.puzzles import equations, grid
 from foretell.lab.extract.statements import clean
 
-__all__ = ["clean", "code", "equations", "grid", "letter", "lone_letter", "number", "plain_number", "stated_number"]
+__all__ = [
+    "SCALES",
+    "clean",
+    "code",
+    "equations",
+    "grid",
+    "letter",
+    "lone_letter",
+    "number",
+    "plain_number",
+    "stated_number",
+]

@@ -56,16 +56,19 @@ def stated_number(text: str) -> str | None:
 
     It is the first number of the sentence; after its last "=" if it has one; after its last "so" if words come first.
     """
-    lines = (clause.lstrip(LEAD).split("\n", 1)[0] for clause in statements(readable(text)))
-    sentences = [re.split(r"[.!?;](?:\s|$)", line, maxsplit=1)[0] for line in lines]
-    in_digits = (_concluded(sentence) for sentence in sentences)
-    in_words = (_spelled(SPELLED.finditer(sentence), start=0) for sentence in sentences)
+    clauses = [clause.lstrip(LEAD) for clause in statements(readable(text))]
+    in_digits = (_concluded(_sentence(clause)) for clause in clauses)
+    in_words = (_spelled(SPELLED.finditer(_sentence(one)), start=0) for one in clauses if not NUMBER.search(one))
     return next((found for read in (in_digits, in_words) for found in read if found is not None), None)
 
 
 def plain_number(text: str) -> str | None:
     """One number, normalised: "$1,234.00" and "1234" are the same, and so are "1/2", "0.50" and ".5"; "25%" is 25."""
     return _first(NUMBER.finditer(readable(text)))
+
+
+def _sentence(clause: str) -> str:
+    return re.split(r"\n|[.!?;](?:\s|$)", clause, maxsplit=1)[0]
 
 
 def _concluded(sentence: str) -> str | None:
