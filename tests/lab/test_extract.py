@@ -186,6 +186,7 @@ LETTERS = [
     ("Either (A) or (B) is correct", None),
     ("The answer is either A or B.", None),
     ("The answer is A or B.", None),
+    ("The answer is A. No, the answer is either B or C.", None),
     ("The answer is A/B", None),
     ("The answer is A and C.", None),
     ("The answer is A, because B is wrong", "A"),
@@ -212,6 +213,9 @@ LETTERS = [
     ("A) True\nB) False\nThe correct option is B", "B"),
     ("- A: wrong\n- B: right\n", "B"),
     ("A) Right\nB) Left\nSo B", "B"),
+    ("A) Correct\nB) Incorrect\nSo B", "B"),
+    ("- A: Wrong.\n- B: Correct.\n", "B"),
+    ("Surely A because it rains", "A"),
 ]
 LISTS = [
     "A) Paris B) London C) Rome D) Berlin. ",
@@ -268,6 +272,7 @@ def test_a_list_of_two_is_a_list() -> None:
 def test_the_letters_of_the_example_are_all_that_count() -> None:
     assert extract.letter("The answer is C", "AB") is None
     assert extract.letter("The answer is C", "ABC") == "C"
+    assert extract.letter("I say C. So I stop here.", "ABCDEFGHIJKLM") == "C"
     assert extract.lone_letter(" C", "AB") is None
     assert extract.lone_letter("(b).", "AB") == "B"
     assert extract.lone_letter("A B", "AB") is None
@@ -380,10 +385,11 @@ F = "def f(x):\n    return x"
 G = "def g(x):\n    return f(x)"
 DOCUMENTED = 'def f(x):\n    """Copy.\n\n    ```\n    >>> f(1)\n    ```\n    """\n    return x'
 BROKEN = "import os\ndef f(:\n    return 1"
+LONG = "x = 1\n" * 4000 + "It's too long to be looked at."
 CODES = [
     # a fence in the pinned one
     (f"```python\n```python\n{F}\n```\nThis works.\n```", F),
-    (f"```python\n```\n{F}\n```\n```", F),
+    (f"```python\n\n```\n{F}\n```\n```", F),
     (f"```python\nHere it is:\n```py\n{F}\n```\n```", F),
     # prose
     (f"```python\n{F}\n\nThis doesn't do (much,\nand so on.\n```", F),
@@ -395,14 +401,15 @@ CODES = [
     (f"```python\n{F}\n\ndef main():\n    print(", F),
     # several fences
     (f"```python\n{F}\n```\nand\n```python\n{G}\n```", f"{F}\n\n\n{G}"),
-    (f"```python\nimport math\n```\nand\n```python\n{G}\n```", f"import math\n\n\n{G}"),
+    (f"```python\n# first\nimport math\n```\nand\n```python\n{G}\n```", f"# first\nimport math\n\n\n{G}"),
+    (f"```\n    def h(x):\n        return x\n```\n```\n{G}\n```", f"def h(x):\n    return x\n\n\n{G}"),
     (f"```python\n{F} + 1\nassert f(1) == 1\n```\nNo:\n```python\n{F}\n```\nThen\n```\nprint(f(2))\n```", F),
     (f"```python\n{F}\n```\nNo:\n```python\ndef f(x:\n    return 3", F),
     ("```python\n    return 1\n```\nNo:\n```python\n    return 2\n```\n\n```\n2\n```", "    return 2"),
-    (f"```\nclass A:\n    def f(self): ...\n```\n```\n{F}\n```", f"class A:\n    def f(self): ...\n\n\n{F}"),
+    (f"```\n{F}\n```\n```\nclass A:\n    def f(self): ...\n```", f"{F}\n\n\nclass A:\n    def f(self): ..."),
     # other fences
     (f"~~~python\n{F}\n~~~\nok", F),
-    (f"````python\n{F}\n````\nok", F),
+    (f"````python\n# not ```\n{F}\n````\nok", f"# not ```\n{F}"),
     (f"````markdown\n```python\n{F}\n```\n````\nok", F),
     (f"Use ```sorted``` here.\n```\n{F}\n```", F),
     ("So ```def f(): return 1``` it is", "def f(): return 1"),
@@ -410,11 +417,14 @@ CODES = [
     # fences in strings
     (f"```python\n{DOCUMENTED}\n```\nok", DOCUMENTED),
     (f"```python\n{DOCUMENTED.replace('    ```', '```python', 1)}```", DOCUMENTED.replace("    ```", "```python", 1)),
-    (f'```python\ndef f(x):\n    """Not closed\n```\nNo:\n```python\n{F}\n```', F),
+    ('```python\nx = """\n```\nNo:\n```python\n    return 1\n```', "    return 1"),
     # what is wrong stays wrong
     (f"```python\n{BROKEN}\n```", BROKEN),
     ("```python\ndef f(x):\n    return x\n    else: y\n```", "def f(x):\n    return x\n    else: y"),
-    ("```python\nx = '\0'\n```", "x = '\0'"),
+    ("```python\nx = '\ud800'\n```", "x = '\ud800'"),
+    ("```python\n" + "-" * 9000 + "1\n```", "-" * 9000 + "1"),
+    ("```python\ndef f(x):\n    return '\\d'\n\nIt works.\n```", "def f(x):\n    return '\\d'"),
+    (f"```python\n{LONG}\n```", LONG),
 ]
 
 
@@ -433,6 +443,7 @@ CODES = [
         ("<|endoftext|>", None),
         *CODES,
     ],
+    ids=lambda text: repr(text)[:50],
 )
 def test_code(text: str, wanted: str | None) -> None:
     assert extract.code(text) == wanted
