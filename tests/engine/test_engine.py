@@ -481,11 +481,13 @@ def test_keywords_of_other_decoders_are_answered_with_a_recipe(engine: foretell.
         assert said.startswith(f"unknown argument {name!r}; write instead: ")
         for text in re.findall('recipe="(.*?)"', said):
             recipe = foretell.parse(text)
-            assert ("0.625" in str(recipe)) == (name in ("eps", "factor"))
+            assert ("0.625" in str(recipe)) == (name in ("alg_temp", "eps", "factor"))
     with pytest.raises(RequestError, match=r"write instead: recipe=\"factor transfer.factor=1.5\"$"):
         engine.generate(PROMPT, factor=1.5)
     with pytest.raises(RequestError, match=r"write instead: pins=\{3: 7\}, a mapping from"):
         engine.generate(PROMPT, constraints={3: 7})
+    with pytest.raises(RequestError, match="dream transfer=timesteps\\(independent=true\\)"):
+        engine.generate(PROMPT, alg="origin")
     assert not HINTS.keys() & {*ALIASES, *(field.name for field in fields(Options))}
 
 
