@@ -59,7 +59,7 @@ study: setup
 	done
 
 # What goes beyond the paper, on the bundled model: methods and their combinations, certificates, found answers. Hours;
-# runs/bench.py wants a machine of its own and is not among them.
+# within minutes: make beyond STUDY="--limit 4 --work DIR --out DIR". Not runs/bench.py, which needs an idle machine.
 beyond: setup
 	for script in stack methods sdtt found_regions certified judge numerics; do \
 		$(BIN)/python runs/$$script.py $(STUDY) || exit 1; \
@@ -73,4 +73,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VENV)-lm-eval build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lm-eval build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

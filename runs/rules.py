@@ -22,7 +22,7 @@ from foretell.lab.replays import Case
 from foretell.lab.results import Record
 from foretell.policies.stop.judge import Judge
 from foretell.recipes.text import spell
-from shared import ROOT, SEED, TASKS, parser_of, studied
+from shared import ROOT, SEED, TASKS, TAUGHT_PER_PROBLEM, parser_of, studied
 
 TAUGHT = 500  # problems a task that judges are trained on, and nothing else
 COUNT = 2000  # problems a task behind those, to calibrate and to look
@@ -43,9 +43,10 @@ def parser(
 ) -> argparse.ArgumentParser:
     """The study's command line with what these scripts add to it."""
     made = parser_of(doc, limit=limit, bundled=bundled)
-    made.add_argument(
-        "--taught", type=int, default=taught, help=f"problems that rules are fitted to (default: {taught})"
+    told = (
+        f"problems that rules are fitted to (default: {taught}); at most {TAUGHT_PER_PROBLEM} times --limit by default"
     )
+    made.add_argument("--taught", type=int, help=told)
     made.set_defaults(lessons=taught)
     made.add_argument("--tables", type=Path, help="where replays are kept; default: beside the decodings")
     return made

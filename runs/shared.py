@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[1]
 SEED = 2026  # of the problems; nothing was chosen by looking at them
 BUNDLED_MODEL = "tiny"
 TASKS = ("word", "choice", "sudoku", "countdown")
+TAUGHT_PER_PROBLEM = 10  # at most, so that a small --limit is quick and there is still something to learn
 SIDE = 500  # problems where the main table does not need them all
 PUBLIC = (
     "mmlu", "arc_challenge", "hellaswag", "truthfulqa", "winogrande", "piqa", "gsm8k", "gpqa", "humaneval", "mbpp",
@@ -82,6 +83,8 @@ def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The command line with every default filled in, its tasks' data found and the folder for results made."""
     options = parser.parse_args()
     require_extra("lab")
+    if "lessons" in options and options.taught is None:
+        options.taught = min(options.lessons, TAUGHT_PER_PROBLEM * options.limit)
     folder = folder_of(options.model)
     options.own = options.model == BUNDLED_MODEL
     options.tasks = tuple(options.tasks or (options.bundled if options.own else options.public))

@@ -97,7 +97,7 @@ def test_stop_strings(run: Run, checkpoint: Path) -> None:
     (row,) = rows(run(*words, "--json").stdout)
     assert row["text"] == whole.text[: whole.text.index(first)]
     assert (row["stop_string"], row["finish"]) == (first, "complete")
-    assert row["tokens"] == len(engine.codec.encode(str(row["text"])))
+    assert row["response_tokens"] == len(engine.codec.encode(str(row["text"])))
     text, took = run(*words).stdout.splitlines()
     assert text == row["text"]
     assert took.endswith(f" · ran to the end · cut at {first!r}")

@@ -125,6 +125,9 @@ def test_special_ids(llada: Path, dream: Path) -> None:
     assert codec.mask_id == codec.tokenizer.token_to_id("<|mdm_mask|>")
     assert codec.end_ids == tuple(codec.tokenizer.token_to_id(name) for name in ("<|endoftext|>", "<|eot_id|>"))
     assert (Codec.load(dream).mask_id, Codec.load(dream).end_ids) == (510, (500, 504))
+    assert Codec.load(configured(dream, "Dream", mask_token_id=600)).mask_id == 600, "right after the vocabulary"
+    with pytest.raises(ModelError, match="'mask_token_id' is 601; it must be a token id from 0 to 600"):
+        Codec.load(configured(dream, "Dream", mask_token_id=601))
     configured(dream, "Dream", eos_token_id=[7, 500])
     assert (Codec.load(dream).mask_id, Codec.load(dream).end_ids) == (506, (7, 500, 504))
 

@@ -482,11 +482,13 @@ def test_keywords_of_other_decoders_are_answered_with_a_recipe(engine: foretell.
         assert said.startswith(f"unknown argument {name!r}; write instead: ")
         for text in re.findall('recipe="(.*?)"', said):
             recipe = foretell.parse(text)
-            assert ("0.625" in said) == ("0.625" in str(recipe))
+            assert ("0.625" in str(recipe)) == (name in ("alg_temp", "eps", "factor"))
     with pytest.raises(RequestError, match=r"write instead: recipe=\"factor transfer.factor=1.5\"$"):
         engine.generate(PROMPT, factor=1.5)
     with pytest.raises(RequestError, match=r"write instead: pins=\{3: 7\}, a mapping from"):
         engine.generate(PROMPT, constraints={3: 7})
+    with pytest.raises(RequestError, match="dream transfer=timesteps\\(independent=true\\)"):
+        engine.generate(PROMPT, alg="origin")
     assert not HINTS.keys() & {*ALIASES, *(field.name for field in fields(Options))}
 
 
@@ -620,6 +622,10 @@ def test_model_layouts_are_defaults(checkpoint: Path, tmp_path: Path) -> None:
     (folder / "foretell.json").write_text(json.dumps({"layouts": {"short": {"max_new_token": 8}}}))
     with pytest.raises(ModelError, match="did you mean 'max_new_tokens'"):
         foretell.load(folder)
+    for choice in ({"chat": False}, {"stop_strings": ["."]}):
+        (folder / "foretell.json").write_text(json.dumps({"layouts": {"short": choice}}))
+        with pytest.raises(ModelError, match=f"unknown key '{next(iter(choice))}'"):
+            foretell.load(folder)
     (folder / "foretell.json").write_text("{")
     with pytest.raises(ModelError, match=r"foretell\.json is not valid JSON"):
         foretell.load(folder)

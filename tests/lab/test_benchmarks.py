@@ -17,12 +17,13 @@ import pytest
 from foretell.engine.engine import Completion
 from foretell.engine.options import Options
 from foretell.errors import RequestError
-from foretell.lab.benchmark import Example
+from foretell.lab.benchmark import Example, strict
 from foretell.lab.benchmarks import BENCHMARKS, find
 from foretell.lab.benchmarks.gsm8k import GSM8K
 from foretell.lab.benchmarks.humaneval import program
 from foretell.lab.benchmarks.mbpp import MBPP
 from foretell.lab.catalogue import CATALOGUE, benchmark_named
+from foretell.lab.evaluate import LONGEST_REASON, grade
 from foretell.policies.stop.schedules import Staged
 
 CODE = "def twice(x):\n    return 2 * x"
@@ -276,6 +277,73 @@ def test_many_programs_are_judged_in_order(tmp_path: Path) -> None:
     verdicts = allowed.verdicts([example] * 3, [CODE, None, "def twice(x): return 4"], jobs=3)
     assert [verdict.passed for verdict in verdicts] == [True, False, False]
     assert "no code" in verdicts[1].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"```\n{CODE}\n```", None),
+        ("```\ndef twice(x): return 4\n```", "failed: AssertionError: assert twice(3) == 6"),
+        ("```\ndef twice(x): return 2 * y\n```", "failed: NameError: name 'y' is not defined"),
+        ("```\ndef twice(x) return 4\n```", "failed: SyntaxError: expected ':' (<candidate>, line 1)"),
+        ("```\nimport os\nos._exit(3)\n```", "failed: left with code 3 before the tests were done"),
+        ("```\n```", "failed: LookupError: no code was found"),
+    ],
+)
+def test_the_reason_of_a_failure_is_kept(text: str, reason: str | None, tmp_path: Path) -> None:
+    example = MBPP.examples(write(tmp_path / "rows.jsonl", ROWS["mbpp"]), None, 0)[0]
+    found = grade(find("mbpp", allow_execution=True), example, said(text))
+    assert (found["correct"], found["reason"]) == (reason is None, reason)
+
+
+def test_a_reason_is_short(tmp_path: Path) -> None:
+    example = MBPP.examples(write(tmp_path / "rows.jsonl", ROWS["mbpp"]), None, 0)[0]
+    found = grade(find("mbpp", allow_execution=True), example, said("```\nraise ValueError('x' * 9999)\n```"))
+    assert found["reason"].startswith("failed: ValueError: xxx")
+    assert len(found["reason"]) == LONGEST_REASON
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "found"),
+    [
+        ("gsm8k", "The answer is 18.", "So 18"),
+        ("gsm8k-free", "The answer is 18.", "So 18"),
+        ("mmlu", "The answer is B", "So B"),
+        ("mbpp", f"```\n{CODE}\n```", CODE),
+        ("sudoku", "1423 2341 3214 4132", None),
+        ("countdown_cd3", "44-15=29,79-29=50", None),
+    ],
+)
+def test_a_strict_benchmark_reads_what_is_stated(name: str, stated: str, found: str | None) -> None:
+    loose = benchmark_named(name)
+    answer = loose.extract(said(stated))
+    assert answer is not None
+    assert strict(loose).extract(said(stated)) == answer
+    if found is not None:
+        assert loose.extract(said(found)) == answer
+        assert strict(loose).extract(said(found)) is None
+
+
+def test_a_fallback_is_noted() -> None:
+    """What stands in the answer region is none."""
+    example, loose = Example("x", "", "18"), find("gsm8k")
+    told = [
+        grade(loose, example, one) for one in (said("The answer is 18"), said("So 18"), said("So 5", " 18"), said(""))
+    ]
+    assert [(one["answer"], one["correct"], one["fallback"]) for one in told] == [
+        ("18", True, False),
+        ("18", True, True),
+        ("18", True, False),
+        (None, False, False),
+    ]
+    assert grade(strict(loose), example, said("So 18")) == {"answer": None, "correct": False, "fallback": False}
+
+
+def test_a_question_in_millions_has_an_answer_in_millions() -> None:
+    gsm8k = find("gsm8k")
+    plain, millions = Example("x", "How many?", "4"), Example("x", "Of 32 million, how many million?", "4")
+    assert [gsm8k.grade(millions, answer) for answer in ("4", "4000000", "4000", None)] == [True, True, False, False]
+    assert not gsm8k.grade(plain, "4000000")
 
 
 def test_files_of_every_kind(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretell.lab.batches import Batch, batches, canvas
+from foretell.engine.engine import load
+from foretell.lab.batches import Batch, ChatEncoder, batches, canvas
 from foretell.lab.distil import Distilling, beliefs, distil, divergence, targets
 from foretell.lab.recipe import DistilRecipe
 from foretell.loop.parts import KVStore
@@ -102,6 +103,13 @@ def test_a_token_takes_its_target_from_the_step_that_reveals_it_or_from_the_last
             assert torch.allclose(wanted[row, at, kept], believed(left)[kept], atol=1e-5)
     assert len(set(counts)) > 1
     assert 0 < sum(counts) < 48
+
+
+def test_prompts_are_those_of_the_engine(checkpoint: Path, literate: Path) -> None:
+    for folder in (checkpoint, literate):
+        engine = load(folder)
+        expected = engine.request("Tom has 3 apples.", engine.order(max_new_tokens=8)).prompt
+        assert tuple(ChatEncoder(engine.codec, 1.0).prompt("Tom has 3 apples.")) == expected
 
 
 def test_a_teacher_needs_no_output_for_the_mask() -> None:

@@ -20,6 +20,7 @@ from foretell.errors import RequestError
 from foretell.lab import results
 from foretell.lab.evaluate import Bench, Evaluation, chunk_size, evaluate
 from foretell.lab.manifest import read_manifest
+from foretell.lab.report import report
 from foretell.lab.results import Record, parts, read_records
 
 RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
@@ -147,6 +148,39 @@ def test_a_changed_model_is_refused(checkpoint: Path, tmp_path: Path) -> None:
         evaluate(plan(model, out, limit=1, recipes=("full steps=1",)))
 
 
+def test_strict_and_other_results_never_mix(checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="strict: nothing there, true now"):
+        evaluate(plan(checkpoint, whole[0], strict=True))
+    evaluate(plan(checkpoint, tmp_path, strict=True, limit=1))
+    with pytest.raises(RequestError, match="strict: true there, nothing now"):
+        evaluate(plan(checkpoint, tmp_path, limit=1))
+
+
+def test_a_strict_evaluation_reads_only_what_is_stated(literate: Path, tmp_path: Path) -> None:
+    """The same texts; their last letters are fallbacks of the one and no answers of the other."""
+    asked = {"question": "One and one?", "subject": "sums", "choices": ["0", "1", "2", "3"], "answer": 2}
+    source = tmp_path / "mmlu.jsonl"
+    source.write_text("".join(f"{json.dumps(asked | {'question': f'{n} and 1?'})}\n" for n in range(6)))
+    what = Evaluation(str(literate), "mmlu-free", ("full steps=1",), tmp_path / "a", source=source)
+    loose = evaluate(what)
+    firm = evaluate(replace(what, out=tmp_path / "b", strict=True))
+    assert [one.text for one in loose] == [one.text for one in firm]
+    assert any(one.fallback for one in loose)
+    assert [one.answer for one in firm] == [None if one.fallback else one.answer for one in loose]
+    assert not any(one.fallback for one in firm)
+    assert report(tmp_path / "a").rows[0].fallbacks == sum(bool(one.fallback) for one in loose) / len(loose)
+
+
+def test_results_from_before_are_read(whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
+    """Lines without a fallback and a reason."""
+    line = json.loads(parts(whole[0])[0].read_text().splitlines()[0])
+    assert line.pop("fallback") is False
+    assert line.pop("reason") is None
+    (tmp_path / "results-0.jsonl").write_text(json.dumps(line) + "\n")
+    (found,) = read_records(tmp_path)
+    assert found == replace(whole[1][0], fallback=None)
+
+
 def test_one_run_at_a_time(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "PATIENCE", 0.1)
     with results.alone(tmp_path), pytest.raises(RequestError, match="another run is writing"):
@@ -182,12 +216,25 @@ def test_the_manifest_says_what_was_really_used(checkpoint: Path, tmp_path: Path
 
 
 def test_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None:
-    words = ["eval", checkpoint, "--task", "choice", "-r", "full steps=2", "--limit", "3", "--out", tmp_path]
+    words = [
+        "eval",
+        checkpoint,
+        "--task",
+        "choice",
+        "-r",
+        "full steps=2",
+        "--limit",
+        "3",
+        "--strict",
+        "--out",
+        tmp_path,
+    ]
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     assert "choice" in done.stdout
     assert "3/3  full steps=2" in done.stderr
     assert read_manifest(tmp_path)["limit"] == 3
+    assert read_manifest(tmp_path)["strict"] is True
     assert (tmp_path / "report.md").read_text().startswith("# choice")
     assert json.loads((tmp_path / "report.json").read_text())["rows"][0]["n"] == 3
     wrong = CliRunner().invoke(app, ["eval", str(checkpoint), "--task", "choic", "--out", str(tmp_path)])

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from re import _constants as opcodes  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.lab import extract
+from foretell.lab.bundled import SAID
+from foretell.lab.extract import letters, numbers, programs, puzzles, statements
 
+UP_TO_TWENTY = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
+)
 NUMBERS = [
     ("18", "18"),
     ("The answer is 18.", "18"),
@@ -69,6 +81,57 @@ NUMBERS = [
     ("\\boxed{", None),
     ("\\boxed{}", None),
     ("Answer:Answer:Answer: 3", "3"),
+    # thousands in groups
+    ("The answer is 70\u2009000.", "70000"),
+    ("70\u202f000", "70000"),
+    ("70\u00a0000", "70000"),
+    ("70 000", "70000"),
+    ("$70\\,000$", "70000"),
+    ("\\boxed{1,\\!500}", "1500"),
+    ("1\u2009234\u2009567 people", "1234567"),
+    ("The answer is 70\u2019000", "70000"),
+    ("100 200 300", "300"),
+    ("100~200", "200"),
+    ("1,234,5678", "5678"),
+    ("The answer is 1,50,000 rupees", "150000"),
+    ("12,34,567.5", "1234567.5"),
+    ("The answer is 1.5 million", "1500000"),
+    ("$2 billion", "2000000000"),
+    ("$1.5 \\text{ million}$", "1500000"),
+    ("2 1/2 thousand", "2500"),
+    ("3 millionaires", "3"),
+    # fractions
+    ("\\boxed{\\frac12}", "0.5"),
+    ("\\frac{1}2", "0.5"),
+    ("3\\frac12", "3.5"),
+    ("\\boxed{-\\frac{1}{2}}", "-0.5"),
+    ("$-\\frac{1}{2}$", "-0.5"),
+    ("The answer is 1½.", "1.5"),
+    ("The answer is 1 ½ cups", "1.5"),
+    ("-½", "-0.5"),
+    ("⅚", "5/6"),
+    ("1⁄4", "0.25"),
+    # words
+    *((f"The answer is {word}.", str(value)) for value, word in enumerate(UP_TO_TWENTY.split())),
+    ("The answer is Twenty-five apples", "25"),
+    ("The answer is one hundred and five", "105"),
+    ("The answer is five thousand, two hundred and twelve.", "5212"),
+    ("The answer is minus two million", "-2000000"),
+    ("5 apples and 7 pears: the answer is twelve", "12"),
+    ("The answer is for four days. The number is 1000 + 1000 = 2000", "2000"),
+    ("She has eleven left.", "11"),
+    ("She has 3 left, all eleven of them gone", "3"),
+    ("The answer is 5. No, the answer is one that I know.", "5"),
+    ("The answer is one of them", None),
+    ("The answer is the one on the left", None),
+    ("The answer is three-fourths", None),
+    ("The answer is two and a half", None),
+    # sentences
+    ("Answer: She needs 3 trips of 12 miles, so 36 miles", "36"),
+    ("Answer: She needs 3 trips of 12 miles, thus 36 miles so far. Then 5.", "36"),
+    ("The answer is 12, so she needs 3 more", "12"),
+    ("Answer: {12}, so 3 more", "12"),
+    ("Answer: Tom has 5 apples and 3 pears", "5"),
 ]
 
 LETTERS = [
@@ -117,7 +180,68 @@ LETTERS = [
     ("`C`", "C"),
     ('The answer is "C"', "C"),
     ("The answer is\nC", "C"),
+    # one of two
+    ("Either A or B", None),
+    ("Either A or B. I'd say B", "B"),
+    ("Either (A) or (B) is correct", None),
+    ("The answer is either A or B.", None),
+    ("The answer is A or B.", None),
+    ("The answer is A. No, the answer is either B or C.", None),
+    ("The answer is A/B", None),
+    ("The answer is A and C.", None),
+    ("The answer is A, because B is wrong", "A"),
+    ("The answer is A, B is wrong", "A"),
+    ("The correct option is either A or B", None),
+    ("It could be A, B or C", None),
+    ("Both A and D", None),
+    ("Neither A nor B", None),
+    ("B, not A", "B"),
+    # cut off
+    ("Option B. The answer is", None),
+    ("Option B. The correct option is (", None),
+    ("C is correct. The answer is", "C"),
+    ("A) Paris B) Lon", None),
+    ("A) Paris\nB) Lon", None),
+    ("A) is wrong because it", None),
+    ("I think A is wrong, and (C) is wrong too", None),
+    # no list
+    ("(A) is wrong, so (B) it is", "B"),
+    ("I considered A. But B. It fits.", "B"),
+    ("They need vitamin A. The dose is C. So take it.", "C"),
+    ("A: x\nB: y\nC: z\nD: w\n\nA", "A"),
+    ("C\n\nA) x\nB) y\nC) z\nD) w", "C"),
+    ("A) True\nB) False\nThe correct option is B", "B"),
+    ("- A: wrong\n- B: right\n", "B"),
+    ("A) Right\nB) Left\nSo B", "B"),
+    ("A) Correct\nB) Incorrect\nSo B", "B"),
+    ("- A: Wrong.\n- B: Correct.\n", "B"),
+    ("Surely A because it rains", "A"),
 ]
+LISTS = [
+    "A) Paris B) London C) Rome D) Berlin. ",
+    "A. Paris B. London C. Rome D. Berlin. ",
+    "A. Paris\nB. London\nC. Rome\nD. Berlin\n\n",
+    "(A) Paris (B) London (C) Rome (D) Berlin\n",
+    "[A] Paris [B] London [C] Rome [D] Berlin. ",
+    "The options are: A: Paris, B: London, C: Rome, D: Berlin. ",
+    "Option A: Paris. Option B: London. Option C: Rome. Option D: Berlin. ",
+    "- **A)** Paris\n- **B)** London\n- **C)** Rome\n- **D)** Berlin\n",
+    "**A**: Paris\n**B**: London\n**C**: Rome\n**D**: Berlin\n",
+    "a) Paris b) London c) Rome d) Berlin. ",
+    "A Paris\nB London\nC Rome\nD Berlin\n",
+    "The options:\nA) Vitamin C is needed.\nB) London is in D.\nC) It is A.\nD) All.\n",
+]
+CHOSEN = [  # stated or chosen by words, also if strict
+    "The correct option is B.", "The correct choice is (B).", "Hence, B is correct.", "I choose B.", "B it is.",
+    "B is the right choice.", "the best choice would be B", "Correct: B", "Final choice: **B**", "I'd go with B.",
+    "The right one is B", "We pick (b).", "Ans: B", "The correct option is\n\nB", "The correct option is B, not A.",
+    "My answer would be B", "\\boxed{B}",
+]  # fmt: skip
+FOUND = [
+    "So B.", "It must be B.", "B", "(B)", "**B**", "B) London", "I think it's B because of x.", "Therefore (B).",
+    "That leaves B.", "Therefore option B.", "=> B", "It's B, rather than C.",
+]  # fmt: skip
+OPEN = ["", "The answer is", "The correct option is", "So the answer is either A or B.", "It is A or B.", "Let us see"]
 
 
 @pytest.mark.parametrize(("text", "wanted"), NUMBERS)
@@ -130,9 +254,25 @@ def test_letters(text: str, wanted: str | None) -> None:
     assert extract.letter(text, "ABCD") == wanted
 
 
+@pytest.mark.parametrize("listed", LISTS)
+def test_options_that_are_listed_are_no_answer(listed: str) -> None:
+    assert {end: extract.letter(listed + end, "ABCD") for end in (*CHOSEN, *FOUND)} == dict.fromkeys(
+        CHOSEN + FOUND, "B"
+    )
+    assert {end: extract.letter(listed + end, "ABCD") for end in OPEN} == dict.fromkeys(OPEN)
+    assert {extract.letter(listed + end, "ABCD", strict=True) for end in CHOSEN} == {"B"}
+    assert {extract.letter(listed + end, "ABCD", strict=True) for end in (*FOUND, *OPEN)} == {None}
+
+
+def test_a_list_of_two_is_a_list() -> None:
+    assert extract.letter("The options are A) Sarah and B) Maria", "AB") is None
+    assert extract.letter("A) Sarah B) Maria. So B.", "AB") == "B"
+
+
 def test_the_letters_of_the_example_are_all_that_count() -> None:
     assert extract.letter("The answer is C", "AB") is None
     assert extract.letter("The answer is C", "ABC") == "C"
+    assert extract.letter("I say C. So I stop here.", "ABCDEFGHIJKLM") == "C"
     assert extract.lone_letter(" C", "AB") is None
     assert extract.lone_letter("(b).", "AB") == "B"
     assert extract.lone_letter("A B", "AB") is None
@@ -141,6 +281,9 @@ def test_the_letters_of_the_example_are_all_that_count() -> None:
 def test_a_number_needs_a_statement_to_be_stated() -> None:
     assert extract.stated_number("it is 5") is None
     assert extract.stated_number("the answer is 5, then 6") == "5"
+    assert extract.number("it is 5", strict=True) is None
+    assert extract.number("the answer is 5, then 6", strict=True) == "5"
+    assert extract.number("twelve", strict=True) is None
 
 
 @given(st.fractions(min_value=-(10**9), max_value=10**9, max_denominator=1000))
@@ -170,18 +313,119 @@ def test_nothing_breaks_an_extractor(text: str) -> None:
     assert grid is None or extract.grid(grid) == grid
 
 
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize(
-    "piece",
-    ["answer is ", "1,", "1/", "-", "\\boxed{", "(A", "```", "a" * 50 + " ", "{,}", "**", "\n", "1+", " ", "=", "<|"],
-)
-def test_long_texts_take_no_time(piece: str) -> None:
-    text = piece * (20_000 // len(piece))
-    extract.number(text)
-    extract.letter(text, "ABCD")
-    extract.code(text)
-    extract.equations(text)
-    extract.grid(text)
+SIZE = 200_000
+PIECES = {
+    "number": (
+        "answer is ", "answer ", "1,", "12,34,", "1 000 ", "1/", "\\frac{1}{", "1\\,", "one ",
+        "five million ", "answer: so 1 so ", "\\boxed{",
+    ),
+    "letter": ("answer: A or ", "(A", "A) x B) y ", "a. ", "A is ", "option is ", "A  \n"),
+    "code": (
+        "```\n", "```python\n", "```", '```\n"""\n', "```\nx\n```\n", "x = (\n",
+        "```\ndef f(): pass\n```\n",
+    ),
+    "equations": ("1 + 1 ", "1+", "123456789"),
+    "grid": ("0123\n", "\n"),
+}  # fmt: skip
+TEXTS = [(name, piece * (SIZE // len(piece))) for name, pieces in PIECES.items() for piece in pieces] + [
+    *((name, "answer" + piece * (SIZE // len(piece))) for name in ("number", "letter") for piece in (" ", "*\n")),
+    ("number", "1/" + "9" * SIZE + ".5"),
+    ("number", "\\frac" + " " * SIZE),
+    ("letter", "A" + " " * SIZE + "x"),
+    ("letter", "A" + ")" * SIZE),
+    ("code", "```python\n" + "x = 1\n" * (SIZE // 6)),
+    ("code", " " * SIZE + "x"),
+    ("equations", "123456789" + " " * SIZE),
+    ("said", "The answer is x" + " " * SIZE + "y"),
+]
+EXTRACTORS: dict[str, Callable[[str], Any]] = {
+    "number": extract.number,
+    "letter": lambda text: extract.letter(text, "ABCD"),
+    "code": extract.code,
+    "equations": extract.equations,
+    "grid": extract.grid,
+    "said": SAID.search,
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("name", "text"), TEXTS, ids=[f"{name} {text[:12]!r}" for name, text in TEXTS])
+def test_hostile_texts_take_linear_time(name: str, text: str) -> None:
+    """At this length, what is quadratic takes minutes; what is linear takes less than a third of a second."""
+    started = time.process_time()
+    EXTRACTORS[name](text)
+    assert time.process_time() - started < 10
+
+
+def repeats(tree: Any) -> Iterator[int]:
+    """The upper bound of each repeat that may give back what it took."""
+    for opcode, argument in tree:
+        if opcode in {opcodes.MAX_REPEAT, opcodes.MIN_REPEAT}:
+            yield argument[1]
+        parts = argument if isinstance(argument, tuple | list) else (argument,)
+        for part in parts:
+            for branch in part if isinstance(part, list) else (part,):
+                if isinstance(branch, parser.SubPattern):
+                    yield from repeats(branch)
+
+
+def test_no_repeat_without_a_bound_gives_back() -> None:
+    """Why that is linear: an attempt costs a bounded number of steps, and what a possessive repeat reads, it keeps."""
+    assert [*repeats(parser.parse("(?:a|(b*))(?=c{2,5})d*+"))] == [opcodes.MAXREPEAT, 5], "the walk sees them"
+    known = letters.patterns("ABCD")
+    found = [getattr(known, name) for name in known.__slots__]
+    for module in (letters, numbers, programs, puzzles, statements):
+        found += [value for value in vars(module).values() if isinstance(value, re.Pattern)]
+    found += [pattern for pattern, _ in statements.LATEX]
+    assert len(found) > 25
+    assert [one.pattern for one in found if max(repeats(parser.parse(one.pattern)), default=0) > 60] == []
+
+
+F = "def f(x):\n    return x"
+G = "def g(x):\n    return f(x)"
+DOCUMENTED = 'def f(x):\n    """Copy.\n\n    ```\n    >>> f(1)\n    ```\n    """\n    return x'
+BROKEN = "import os\ndef f(:\n    return 1"
+LONG = "x = 1\n" * 4000 + "It's too long to be looked at."
+CODES = [
+    # a fence in the pinned one
+    (f"```python\n```python\n{F}\n```\nThis works.\n```", F),
+    (f"```python\n\n```\n{F}\n```\n```", F),
+    (f"```python\nHere it is:\n```py\n{F}\n```\n```", F),
+    # prose
+    (f"```python\n{F}\n\nThis doesn't do (much,\nand so on.\n```", F),
+    (f"```python\nHere is the code:\n{F}\n```", F),
+    (f"```python\n{F}\n\nAnd then:\n\n{G}\n```", f"{F}\n\n{G}"),
+    (f"Sure, here it is:\n\n{F}\n\nIt's done.", F),
+    ("```python\n    return 1\n\nThis is it.\n```", "    return 1"),
+    ("```python\n    return h(1)\n\ndef h(x):\n    return x\n```", "    return h(1)\n\ndef h(x):\n    return x"),
+    (f"```python\n{F}\n\ndef main():\n    print(", F),
+    # several fences
+    (f"```python\n{F}\n```\nand\n```python\n{G}\n```", f"{F}\n\n\n{G}"),
+    (f"```python\n# first\nimport math\n```\nand\n```python\n{G}\n```", f"# first\nimport math\n\n\n{G}"),
+    (f"```\n    def h(x):\n        return x\n```\n```\n{G}\n```", f"def h(x):\n    return x\n\n\n{G}"),
+    (f"```python\n{F} + 1\nassert f(1) == 1\n```\nNo:\n```python\n{F}\n```\nThen\n```\nprint(f(2))\n```", F),
+    (f"```python\n{F}\n```\nNo:\n```python\ndef f(x:\n    return 3", F),
+    ("```python\n    return 1\n```\nNo:\n```python\n    return 2\n```\n\n```\n2\n```", "    return 2"),
+    (f"```\n{F}\n```\n```\nclass A:\n    def f(self): ...\n```", f"{F}\n\n\nclass A:\n    def f(self): ..."),
+    # other fences
+    (f"~~~python\n{F}\n~~~\nok", F),
+    (f"````python\n# not ```\n{F}\n````\nok", f"# not ```\n{F}"),
+    (f"````markdown\n```python\n{F}\n```\n````\nok", F),
+    (f"Use ```sorted``` here.\n```\n{F}\n```", F),
+    ("So ```def f(): return 1``` it is", "def f(): return 1"),
+    (f"```python\n{F}\n    ```", F),
+    # fences in strings
+    (f"```python\n{DOCUMENTED}\n```\nok", DOCUMENTED),
+    (f"```python\n{DOCUMENTED.replace('    ```', '```python', 1)}```", DOCUMENTED.replace("    ```", "```python", 1)),
+    ('```python\nx = """\n```\nNo:\n```python\n    return 1\n```', "    return 1"),
+    # what is wrong stays wrong
+    (f"```python\n{BROKEN}\n```", BROKEN),
+    ("```python\ndef f(x):\n    return x\n    else: y\n```", "def f(x):\n    return x\n    else: y"),
+    ("```python\nx = '\ud800'\n```", "x = '\ud800'"),
+    ("```python\n" + "-" * 9000 + "1\n```", "-" * 9000 + "1"),
+    ("```python\ndef f(x):\n    return '\\d'\n\nIt works.\n```", "def f(x):\n    return '\\d'"),
+    (f"```python\n{LONG}\n```", LONG),
+]
 
 
 @pytest.mark.parametrize(
@@ -197,10 +441,17 @@ def test_long_texts_take_no_time(piece: str) -> None:
         ("```python\n```", None),
         ("", None),
         ("<|endoftext|>", None),
+        *CODES,
     ],
+    ids=lambda text: repr(text)[:50],
 )
 def test_code(text: str, wanted: str | None) -> None:
     assert extract.code(text) == wanted
+
+
+def test_code_without_a_fence_is_not_read_strictly() -> None:
+    assert extract.code(F, strict=True) is None
+    assert extract.code(f"```\n{F}\n```", strict=True) == F
 
 
 @pytest.mark.parametrize(

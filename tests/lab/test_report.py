@@ -6,6 +6,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,9 +20,11 @@ from foretell.lab.sweep import crossed
 
 def record(recipe: str, key: int, right: bool, steps: int, answer: str = "1", wall: float = 1.0) -> Record:
     cost = (steps, 64, steps, 100 * steps)  # steps, budget, forwards, columns
-    taken = 125 * steps if recipe == "fast" else None  # a fifth of it padding
+    more: dict[str, Any] = {}
+    if recipe == "fast":  # a fifth of it padding, a quarter of the answers fallbacks
+        more = {"spent": 125 * steps, "fallback": key == 2}
     times = (wall, wall)
-    return Record(recipe, str(key), "text", answer, "1", right, *cost, 32, None, None, "complete", *times, spent=taken)
+    return Record(recipe, str(key), "text", answer, "1", right, *cost, 32, None, None, "complete", *times, **more)
 
 
 # full: 3 of 4 right in 60 steps; fast: 2 of 4 right in 20, one lost, none won, and two answers the same.
@@ -42,6 +45,7 @@ def test_rows_by_hand() -> None:
     assert fast.budget_speedup == pytest.approx(3.2)
     assert (full.computed, fast.computed) == (6000, 2000)
     assert full.padded is None
+    assert (full.fallbacks, fast.fallbacks) == (None, 0.25), "not noted, and one of four"
     assert fast.padded == pytest.approx(0.2)
     assert fast.tokens_per_forward == pytest.approx(4 * 32 / 80)
     assert (fast.lost, fast.won, fast.mcnemar_p) == (1, 0, 1.0)
@@ -70,13 +74,17 @@ def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:
     }  # fmt: skip
     made = Report(manifest, compare([*FULL, *FAST], ("full", "fast")))
     assert made.title == "word, tiny, seed 3, n = 4/4 of 5 (not complete)"
+    assert replace(made, manifest=manifest | {"strict": True}).title.startswith("word, strict, tiny, seed 3")
     made.save(tmp_path)
     text = (tmp_path / "report.md").read_text()
-    assert "| fast | 4 | 50.0% | 15.0-85.0 | 20.0 | 64 | 3.00x | 2.00x | 20.0 | 2000 | 20.0% | 1.60 | -25.0 |" in text
+    assert (
+        "| fast | 4 | 50.0% | 15.0-85.0 | 25.0% | 20.0 | 64 | 3.00x | 2.00x | 20.0 | 2000 | 20.0% | 1.60 | -25.0 |"
+        in text
+    )
     assert "| -75.0 to +0.0 | 1 |" in text
     assert "- `fast` is `full` with max_new_tokens = 64" in text
     assert json.loads((tmp_path / "report.json").read_text())["rows"][1]["lost"] == 1
-    (wide,), narrow = made.tables(160), made.tables(80)
+    (wide,), narrow = made.tables(180), made.tables(80)
     assert {table.row_count for table in (wide, *narrow)} == {2}
     assert len(wide.columns) == len(HEADINGS) == sum(len(table.columns) - 1 for table in narrow) + 1
     screen = Console(width=80, file=io.StringIO())
@@ -90,7 +98,7 @@ def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("width", "name", "count"),
-    [(160, "prophet", 1), (120, "prophet", 2), (80, "prophet", 3), (80, "prophet-linear", 3), (60, "prophet", 4)],
+    [(180, "prophet", 1), (120, "prophet", 2), (80, "prophet", 3), (80, "prophet-linear", 3), (60, "prophet", 4)],
 )
 def test_tables_fit_and_name_every_recipe(width: int, name: str, count: int) -> None:
     records = [*FULL, *(replace(one, recipe=name) for one in FAST)]

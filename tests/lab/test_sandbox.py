@@ -41,6 +41,12 @@ def test_running_code_has_to_be_allowed() -> None:
     [
         ("def f(): return 1", "assert f() == 1", "passed", ""),
         ("def f(): return 1", "assert f() == 2, 'one'", "failed", "AssertionError: one"),
+        (
+            "def f(): return 1",
+            "def check():\n    assert f() == 2\ncheck()",
+            "failed",
+            "AssertionError: assert f() == 2",
+        ),
         ("def f(:", "", "failed", "SyntaxError"),
         ("import sys; sys.exit(0)", "assert False", "failed", "SystemExit"),
         ("import os; os._exit(0)", "assert False", "failed", "left with code 0"),

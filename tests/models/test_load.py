@@ -134,12 +134,13 @@ def test_a_wrong_shape(tmp_path: Path) -> None:
 
 def test_a_head_may_end_before_the_mask(tmp_path: Path) -> None:
     """With the mask right after the vocabulary or inside a larger embedding; a head of any other size is refused."""
-    wide = {"embedding_size": 51, "mask_token_id": 50}
+    wide = {"embedding_size": 53, "mask_token_id": 51}
     head = "model.transformer.ff_out.weight"
     folder = reworked(write_llada(tmp_path / "l", **wide), **{head: llada_tensors(LLADA)[head]})
     dream = dream_tensors(DREAM | {"vocab_size": 51}) | {"lm_head.weight": dream_tensors(DREAM)["lm_head.weight"]}
-    for model in (load_model(folder), load_model(write(tmp_path / "d", DREAM | {"mask_token_id": 50}, dream))):
-        assert model.mask_id == 50
+    other = write(tmp_path / "d", DREAM | {"mask_token_id": 50}, dream)
+    for model, mask_id in ((load_model(folder), 51), (load_model(other), 50)):
+        assert model.mask_id == mask_id
         assert all_logits(model, a_pass(a_canvas(vocab=51))).shape[-1] == 50
     loaded = load_model(folder)
     assert isinstance(loaded, Transformer)
@@ -147,7 +148,7 @@ def test_a_head_may_end_before_the_mask(tmp_path: Path) -> None:
     again = load_model(tmp_path / "again")
     assert isinstance(again, Transformer)
     assert again.config == loaded.config
-    refused(reworked(folder, **{head: torch.zeros(49, 32)}), head, "(49, 32)", "(51, 32)")
+    refused(reworked(folder, **{head: torch.zeros(49, 32)}), head, "(49, 32)", "(53, 32)")
     refused(write(tmp_path / "n", DREAM | {"mask_token_id": 50}, dream_tensors(DREAM)), "'mask_token_id' is 50", "49")
 
 

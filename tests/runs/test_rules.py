@@ -60,6 +60,17 @@ def test_a_change_of_whatever_a_replay_runs_through_makes_it_anew(
     assert files - {*rules.sources()} == set()
 
 
+@pytest.mark.parametrize(
+    ("words", "taught"), [((), 500), (("--limit", "4"), 40), (("--limit", "4", "--taught", "7"), 7)]
+)
+def test_a_small_limit_teaches_fewer_problems(
+    rules: Any, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], taught: int
+) -> None:
+    folders = ("--model", str(checkpoint), "--tasks", "sudoku", "--out", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["certified", *folders, *words])
+    assert importlib.import_module("shared").options_of(rules.parser(None)).taught == taught
+
+
 @pytest.fixture
 def pool(rules: Any, tmp_path: Path) -> Any:
     """A pool without any problems."""

@@ -64,6 +64,9 @@ def _asked(
     out: Annotated[Path, Option(help="Folder for results; the same command again, or with a larger limit, goes on.")],
     stop: Annotated[str | None, Option(help="A rule, or a certified one's .json, for every recipe that stops.")] = None,
     trace: Annotated[bool, Option("--trace", help="Keep every step of every example, to replay.")] = False,
+    strict: Annotated[
+        bool, Option("--strict", help="Read only answers that the text states, never its last number.")
+    ] = False,
 ) -> dict[str, Any]:
     """What every evaluation takes."""
     return dict(locals())

@@ -43,7 +43,6 @@ class Codec:
     end_ids: tuple[int, ...]  # tokens that end a text; the first one fills what is behind it
     leading: tuple[int, ...] = ()  # special tokens that every text begins with, such as BERT's [CLS]
     template: ChatTemplate | None = None  # for chat messages: the folder's own, else the one documented for its family
-    chats: bool = False  # whether the template is the folder's own, so that text goes through it too
 
     @classmethod
     def load(cls, folder: Path | str, family: str | None = None) -> Codec:
@@ -55,7 +54,6 @@ class Codec:
         kind = FAMILIES[family.lower()] if family is not None else family_of(settings)
         published = documented_tokens(kind, settings)
         tokenizer = read_tokenizer(folder, kind, published) if has_tokenizer(folder) else Tokenizer(BPE())
-        own = ChatTemplate.find(folder)
         return cls(
             folder=folder,
             tokenizer=tokenizer,
@@ -63,8 +61,7 @@ class Codec:
             mask_id=_mask_id(settings, tokenizer, kind, published.values()),
             end_ids=_end_ids(settings, tokenizer, kind, published),
             leading=_leading(tokenizer),
-            template=own or _documented_template(kind, tokenizer),
-            chats=own is not None,
+            template=ChatTemplate.find(folder) or _documented_template(kind, tokenizer),
         )
 
     @property
@@ -77,7 +74,8 @@ class Codec:
 
         By default, text does if the folder has a chat template of its own.
         """
-        if isinstance(prompt, str) and not (self.chats if chat is None else chat):
+        own = self.template is not None and not self.template.documented
+        if isinstance(prompt, str) and not (own if chat is None else chat):
             return self.encode(prompt, special=True)
         if chat is False:
             raise RequestError("chat messages need the chat template, which chat=False (--raw) leaves out")
@@ -230,7 +228,7 @@ def _documented_template(family: Family | None, tokenizer: Tokenizer) -> ChatTem
     written = [name for name in family.special if name in family.chat_template]
     if any(tokenizer.token_to_id(name) is None for name in written):
         return None
-    return ChatTemplate(f"the documented {family.name} template", family.chat_template)
+    return ChatTemplate(f"the documented {family.name} template", family.chat_template, documented=True)
 
 
 def _listed(missing: Sequence[str], words: Sequence[str]) -> str:

@@ -11,11 +11,11 @@ _SEEDS = "generate once per seed: one prompt gives one completion"
 # {value} stands for the value that was given.
 HINTS = {
     # LLaDA
-    "confidence_eos_eot_inf": 'recipe="full score=deferred"',
-    "logits_eos_inf": 'recipe="full ban_eos=true"',
+    "confidence_eos_eot_inf": 'recipe="full score=deferred(renormalize=true)"',
+    "logits_eos_inf": 'recipe="full ban_eos=first"',
     "mask_id": _FILES,
     # Dream
-    "alg_temp": 'recipe="dream" (the surest masks first) or recipe="random"; the order is not drawn at a temperature',
+    "alg_temp": 'recipe="dream score=noisy(filtered(entropy),{value})"',
     "eps": 'recipe="dream transfer.eps={value}"',
     "generation_logits_hook_func": "a policy of your own in the recipe (README, Write your own rule)",
     "generation_tokens_hook_func": "stream, which yields one frame per step",

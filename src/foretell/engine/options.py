@@ -213,6 +213,10 @@ def _apply(options: Options, recipe: Recipe) -> Recipe:
 
 
 def _remasking(name: str) -> Score:
+    if name == "origin":  # Dream's: not an order, but which masks are filled
+        raise RequestError(
+            "remasking 'origin' fills masks at random; write recipe=\"dream transfer=timesteps(independent=true)\""
+        )
     one_of("remasking", name, REMASKINGS)
     return REMASKINGS[name]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,3 +47,9 @@ class Benchmark(Protocol):
         """The answer that a completion gives, normalised, or None."""
 
     def grade(self, example: Example, answer: str | None) -> bool: ...
+
+
+def strict(benchmark: Benchmark) -> Benchmark:
+    """The same benchmark, which reads only answers that are stated; one that never falls back stays as it is."""
+    known: Any = benchmark
+    return replace(known, strict=True) if hasattr(benchmark, "strict") else benchmark

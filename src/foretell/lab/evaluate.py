@@ -16,7 +16,8 @@ from foretell.engine.folder import folder_of, layouts_of
 from foretell.engine.options import Options, model_defaults
 from foretell.engine.trace_files import save_traces
 from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, within
-from foretell.lab.benchmark import Benchmark, Example
+from foretell.lab.benchmark import Benchmark, Example, strict
+from foretell.lab.benchmarks.code import Code
 from foretell.lab.bundled import BUNDLED
 from foretell.lab.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.lab.manifest import FILE, examples_hash, resized, settle, settled, versions
@@ -25,6 +26,7 @@ from foretell.lab.results import Record, alone, appending, part, read_records
 from foretell.lab.ways import Way
 
 BATCHES = 8  # the most batches in a chunk, after which the next recipe has its turn
+LONGEST_REASON = 200  # characters
 TURNS = 4  # chunks that every worker has at least, as far as there are batches for it
 
 Watch = Callable[[Record], None]
@@ -50,6 +52,7 @@ class Evaluation:
     compile: bool = False
     quantize: str | None = None  # "int8"
     allow_code_execution: bool = False
+    strict: bool = False  # no answer where the text states none
     options: Mapping[str, Any] = field(default_factory=dict)  # of `generate`, over the benchmark's own
 
     def __post_init__(self) -> None:
@@ -81,6 +84,7 @@ class Bench:
         """
         benchmark = benchmark_named(what.task, what.allow_code_execution)
         what = _with_layout(what)
+        benchmark = strict(benchmark) if what.strict else benchmark
         ways = tuple(Way.of(text, benchmark, what.options) for text in what.recipes)
         if "stop" in what.options and not any("stop" in way.options for way in ways):
             raise RequestError(f"none of {', '.join(what.recipes)} stops early, so there is no rule to replace")
@@ -183,6 +187,7 @@ class Bench:
             "device": what.device,
             "dtype": what.dtype,
             "compile": what.compile or None,  # as if unsaid, for folders from before there was a choice
+            "strict": what.strict or None,
             "quantize": what.quantize,
             "workers": what.workers,
             "versions": versions(),
@@ -306,14 +311,11 @@ def _results(bench: Bench, way: Way, examples: Sequence[Example]) -> Iterator[tu
 
 
 def _record(benchmark: Benchmark, way: Way, example: Example, completion: Completion, wall: float) -> Record:
-    answer = benchmark.extract(completion)
     return Record(
         recipe=way.name,
         id=example.id,
         text=completion.text,
-        answer=answer,
         gold=example.gold,
-        correct=bool(benchmark.grade(example, answer)),
         steps=completion.steps,
         budget=completion.budget,
         forwards=completion.forwards,
@@ -326,4 +328,16 @@ def _record(benchmark: Benchmark, way: Way, example: Example, completion: Comple
         seconds=round(completion.seconds, 6),
         wall=round(wall, 6),
         spent=completion.spent,
+        **grade(benchmark, example, completion),
     )
+
+
+def grade(benchmark: Benchmark, example: Example, completion: Completion) -> dict[str, Any]:
+    """The fields of a record on the answer: what it is, whether it is right, whether a fallback, why it failed."""
+    answer = benchmark.extract(completion)
+    fallback = answer != strict(benchmark).extract(completion)
+    if not isinstance(benchmark, Code):
+        return {"answer": answer, "correct": bool(benchmark.grade(example, answer)), "fallback": fallback}
+    (verdict,) = benchmark.verdicts([example], [answer])
+    reason = None if verdict.passed else f"{verdict.status}: {verdict.reason}"[:LONGEST_REASON]
+    return {"answer": answer, "correct": verdict.passed, "fallback": fallback, "reason": reason}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.engine import Completion
-from foretell.lab.benchmark import Benchmark, Example
+from foretell.lab.benchmark import Benchmark, Example, strict
 from foretell.policies.stop.schedules import Staged
 
 ANNOUNCEMENT = "The answer is"
@@ -20,6 +20,7 @@ class Free:
     """Implements `Benchmark`: the same questions in the same window."""
 
     inner: Benchmark
+    strict: bool = False
 
     @property
     def name(self) -> str:
@@ -37,7 +38,7 @@ class Free:
         return self.inner.examples(source, limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
-        return self.inner.extract(completion)
+        return (strict(self.inner) if self.strict else self.inner).extract(completion)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return self.inner.grade(example, answer)

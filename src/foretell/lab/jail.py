@@ -32,6 +32,7 @@ SET_DUMPABLE, KEEP_CAPS, NO_NEW_PRIVILEGES = 4, 8, 38  # options of prctl(2)
 CAPABILITY_VERSION, READ_ANYTHING = 0x20080522, 1 << 2
 FIRST_UID, UIDS = 2_000_000_000, 100_000  # a user of its own for each candidate, where root may choose
 NOBODY = 65534
+TESTS = "<tests>"  # the name of the tests' file
 LINUX = sys.platform == "linux"
 libc: Any = ctypes.CDLL(None, use_errno=True)
 
@@ -80,11 +81,11 @@ def _run(parts: list[str], nonce: str, report: int) -> None:
     module = types.ModuleType("candidate")  # not __main__: a script's own entry point stays asleep
     sys.modules["candidate"], ours = module, os.getpid()
     try:
-        for part in parts:
-            exec(compile(part, "<candidate>", "exec"), module.__dict__)  # noqa: S102 - what the jail is for
+        for part, name in zip(parts, ("<candidate>", TESTS), strict=True):
+            exec(compile(part, name, "exec"), module.__dict__)  # noqa: S102 - what the jail is for
         outcome = {"nonce": nonce}
     except BaseException as problem:  # noqa: BLE001 - a candidate may raise anything, SystemExit too
-        outcome = {"failed": f"{type(problem).__name__}: {_told(problem)}"[:300]}
+        outcome = {"failed": f"{type(problem).__name__}: {_told(problem, parts[-1])}"[:300]}
     if os.getpid() == ours:  # a process that the candidate forked has no say
         os.write(report, json.dumps(outcome).encode() + b"\n")
     try:
@@ -94,9 +95,15 @@ def _run(parts: list[str], nonce: str, report: int) -> None:
         os._exit(0)
 
 
-def _told(problem: BaseException) -> str:
+def _told(problem: BaseException, tests: str) -> str:
+    """What an exception says; the line of the tests that raised it if it says nothing, as a plain assertion does."""
     try:
-        return str(problem)
+        line, step = "", problem.__traceback__
+        while step is not None:
+            if step.tb_frame.f_code.co_filename == TESTS:
+                line = tests.splitlines()[step.tb_lineno - 1].strip()
+            step = step.tb_next
+        return str(problem) or line
     except BaseException:  # noqa: BLE001 - even its text may raise
         return "(no text)"
 

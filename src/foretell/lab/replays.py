@@ -15,7 +15,7 @@ from foretell.engine.trace import Trace
 from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
 from foretell.lab.benchmark import Benchmark, Example
-from foretell.lab.evaluate import Bench, Evaluation, Watch, run
+from foretell.lab.evaluate import Bench, Evaluation, Watch, grade, run
 from foretell.lab.free import ANNOUNCEMENT
 from foretell.lab.results import Record
 from foretell.loop.protocols import Region, Stop
@@ -62,12 +62,9 @@ class Case:
             return unchanged
         step = int(verdict.settled.int().argmax())
         completion = self._completion(self.trace.committed(step).tolist(), region)
-        answer = self.benchmark.extract(completion)
         return replace(
             unchanged,
             text=completion.text,
-            answer=answer,
-            correct=bool(self.benchmark.grade(self.example, answer)),
             steps=step + 1,
             forwards=(step + 1) * self.record.forwards // self.record.steps,
             computed=(step + 1) * self.record.computed // self.record.steps,
@@ -76,6 +73,7 @@ class Case:
             value=None if verdict.value is None else float(verdict.value[step]),
             measure=None if verdict.value is None else verdict.measure,
             finish="settled",
+            **grade(self.benchmark, self.example, completion),
         )
 
     def _completion(self, tokens: Sequence[int], region: Region | None = None) -> Completion:

@@ -27,6 +27,7 @@ class Row:
     accuracy: float
     accuracy_low: float  # Wilson, 95%
     accuracy_high: float
+    fallbacks: float | None  # share of answers that the text does not state; None: not noted
     steps: float  # mean
     budget: float  # mean
     forwards: float  # mean
@@ -62,7 +63,8 @@ class Report:
     @property
     def title(self) -> str:
         kept = self.manifest
-        return f"{kept['task']}, {kept['model']}, seed {kept['seed']}, n = {self._count()}"
+        read = ", strict" if kept.get("strict") else ""
+        return f"{kept['task']}{read}, {kept['model']}, seed {kept['seed']}, n = {self._count()}"
 
     def _count(self) -> str:
         finished = {row.n for row in self.rows}
@@ -120,13 +122,14 @@ class Report:
 
 
 HEADINGS = (
-    "recipe", "n", "accuracy", "95%", "steps", "budget", "step speedup", "clock speedup", "forwards", "columns",
-    "padded", "tokens per forward", "difference", "95%", "p", "agreement", "penalised speedup",
+    "recipe", "n", "accuracy", "95%", "fallback", "steps", "budget", "step speedup", "clock speedup", "forwards",
+    "columns", "padded", "tokens per forward", "difference", "95%", "p", "agreement", "penalised speedup",
 )  # as in report.json  # fmt: skip
-GROUPS = ((1, 2, 3), (4, 5), (6,), (7,), (8,), (9, 10), (11,), (12, 13, 14), (15,), (16,))  # stay in one table
+GROUPS = ((1, 2, 3, 4), (5, 6), (7,), (8,), (9,), (10, 11), (12,), (13, 14, 15), (16,), (17,))  # stay in one table
 WIDEST = 40  # characters of a recipe on one line
 LEGEND = (
-    "Accuracy with Wilson's 95% interval. Steps, budget, forwards (forward passes) and columns (computed by these "
+    "Accuracy with Wilson's 95% interval. Fallback: share of answers that the text does not state, such as a last "
+    "number. Steps, budget, forwards (forward passes) and columns (computed by these "
     "passes) are means per example. Step speedup: the first recipe's mean steps divided by this recipe's; clock "
     "speedup: the same for wall-clock time. Padded: share of the computed columns that was padding. Tokens per "
     "forward: response tokens, up to the end of the text. Difference: accuracy minus the first recipe's, in points, "
@@ -163,6 +166,7 @@ def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], see
         accuracy=right / len(mine),
         accuracy_low=low,
         accuracy_high=high,
+        fallbacks=_fallbacks(mine),
         steps=_mean([one.steps for one in mine]),
         budget=_mean([one.budget for one in mine]),
         forwards=_mean([one.forwards for one in mine]),
@@ -173,6 +177,11 @@ def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], see
         settled=_mean([one.finish == "settled" for one in mine]),
         **_paired(pairs, seed),
     )
+
+
+def _fallbacks(records: Sequence[Record]) -> float | None:
+    noted = [one.fallback for one in records if one.fallback is not None]
+    return _mean(noted) if noted else None
 
 
 def _padded(records: Sequence[Record]) -> float | None:
@@ -233,6 +242,7 @@ def _cells(row: Row, first: bool) -> tuple[str, ...]:
         str(row.n),
         f"{row.accuracy:.1%}",
         f"{100 * row.accuracy_low:.1f}-{100 * row.accuracy_high:.1f}",
+        "" if row.fallbacks is None else f"{row.fallbacks:.1%}",
         f"{row.steps:.1f}",
         f"{row.budget:g}",
         f"{row.step_speedup:.2f}x",

@@ -41,6 +41,8 @@ class Record:
     trace_index: int | None = None  # place in that file
     spent: int | None = None  # `computed` with what was padded; None: not counted
     measure: str | None = None  # the name of what the rule measured
+    fallback: bool | None = None  # whether the text does not state the answer; None: not noted
+    reason: str | None = None  # why the program failed, where the answer is one
 
     @property
     def key(self) -> tuple[str, str]:

@@ -32,6 +32,7 @@ class ChatTemplate:
     source: str  # where it stands, for error messages
     text: str
     names: tuple[tuple[str, str], ...] = ()  # bos_token, eos_token, ... as the template may call them
+    documented: bool = False  # whether it is the family's published one and not the folder's own
 
     @classmethod
     def find(cls, folder: Path) -> ChatTemplate | None:

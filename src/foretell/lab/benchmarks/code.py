@@ -38,6 +38,7 @@ class Code:
     program: Callable[[Example, str], str]  # what runs before the tests, from the answer
     allow_execution: bool = False
     thresholds: Staged = Staged(7.5, 5.0, 4.5)
+    strict: bool = False  # not a text without a fence
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -47,7 +48,7 @@ class Code:
         return pick([self.example(row) for row in self.source.rows(source)], limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
-        return extract.code(completion.text)
+        return extract.code(completion.text, strict=self.strict)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return self.verdicts([example], [answer])[0].passed
@@ -56,7 +57,7 @@ class Code:
         """Why each answer is right or wrong; `jobs` of them run at a time. No answer fails."""
         candidates = [
             Candidate(
-                "raise SystemExit('no code was found')" if answer is None else self.program(example, answer),
+                "raise LookupError('no code was found')" if answer is None else self.program(example, answer),
                 example.data["tests"],
             )
             for example, answer in zip(examples, answers, strict=True)

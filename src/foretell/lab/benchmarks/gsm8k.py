@@ -30,6 +30,7 @@ class GSM8K:
     name: str = "gsm8k"
     window: int = WINDOW  # the paper's ablations use 128 as well
     thresholds: Staged = Staged(8.0, 5.0, 3.5)
+    strict: bool = False  # not the last number of a text that states none
 
     @property
     def source(self) -> Source:
@@ -56,12 +57,15 @@ class GSM8K:
         return Example(f"gsm8k/{fingerprint(asked)}", prompt, gold)
 
     def extract(self, completion: Completion) -> str | None:
-        """What the text states; else what stands in the answer region; else the text's last number.
+        """What the text states; else what stands in the answer region; else the text's last number, unless strict.
 
         The text comes first because a number may be longer than the region.
         """
         region = extract.number(completion.answer) if completion.answer else None
-        return extract.stated_number(completion.text) or region or extract.number(completion.text)
+        return extract.stated_number(completion.text) or region or extract.number(completion.text, strict=self.strict)
 
     def grade(self, example: Example, answer: str | None) -> bool:
-        return answer == example.gold
+        """Whether it is the right number. Where the question counts in millions, "4 million" is 4 as well."""
+        asked = str(example.prompt).lower()
+        scaled = [extract.plain_number(f"{example.gold} {word}") for word in extract.SCALES if word in asked]
+        return answer is not None and answer in {example.gold, *scaled}

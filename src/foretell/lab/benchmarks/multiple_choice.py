@@ -51,6 +51,7 @@ class MultipleChoice:
     shuffled: bool = False  # where the file always has the right option in one place
     options: Mapping[str, Any] = field(default_factory=lambda: SHORT)
     thresholds: Staged = Staged()
+    strict: bool = False  # not a letter that nothing states
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
         """See `Benchmark`. The order of shuffled options depends on the seed and the example, on nothing else."""
@@ -85,7 +86,7 @@ class MultipleChoice:
             found = extract.lone_letter(completion.answer, self.letters)
             if found is not None:
                 return found
-        return extract.letter(completion.text, self.letters)
+        return extract.letter(completion.text, self.letters, strict=self.strict)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return answer == example.gold
