@@ -45,11 +45,11 @@ $(VENV)-lm-eval/.ready: pyproject.toml constraints-lm-eval.txt
 
 # About ninety minutes on two cores; run it again after an interruption and it goes on.
 train-tiny: setup
-	$(BIN)/foretell train runs/train_tiny.toml --export src/foretell/models/tiny
+	$(BIN)/foretell train runs/train_tiny.toml --export src/foretell/checkpoints/tiny
 
 # About twenty minutes on two cores, and resumable too.
 distil-tiny: setup
-	$(BIN)/foretell distil runs/distil_tiny.toml --export src/foretell/models/tiny-sdtt
+	$(BIN)/foretell distil runs/distil_tiny.toml --export src/foretell/checkpoints/tiny-sdtt
 
 # The paper's study on the bundled model: about an hour on two idle cores. Run it again after an interruption and it
 # goes on. A look, within minutes: make study STUDY="--limit 10 --work DIR --out DIR"

@@ -15,9 +15,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ablations_text import NAMES, PAPER, REDUCTIONS, SCHEDULES, Found, Groups, Plan, markdown
+from foretell.certify.replay import Study
 from foretell.errors import RequestError
-from foretell.lab.replays import Study
-from foretell.lab.report import Row, compare
+from foretell.evaluation.report import Row, compare
 from foretell.plots.ablations import Point, ablations
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Schedule, Staged

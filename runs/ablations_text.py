@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foretell.lab.report import Row
+from foretell.evaluation.report import Row
 from page import command, percent, points, problems, prose, spread, subject, table
 from shared import SEED, benchmark
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import foretell
+from foretell.bench.queues import Orders, Served, continuous, ways
+from foretell.bench.timing import in_turn
 from foretell.engine.engine import Engine
-from foretell.lab.benchmark import Benchmark, Example
-from foretell.lab.bundled import BUNDLED
-from foretell.lab.queues import Orders, Served, continuous, ways
-from foretell.lab.timing import in_turn
-from foretell.lab.ways import Way
+from foretell.evaluation.benchmark import Benchmark, Example
+from foretell.evaluation.benchmarks.bundled import BUNDLED
+from foretell.evaluation.task_recipe import Way
 from shared import BUNDLED_MODEL, SEED
 
 TASK = "word"

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import foretell
+from foretell.bench.memory import Peak
+from foretell.bench.timing import Stopwatch, Watched, in_turn
 from foretell.engine.request import Layout, Request, lay_out
-from foretell.lab.memory import Peak
-from foretell.lab.timing import Stopwatch, Watched, in_turn
 from foretell.loop.decode import decode, denoise_step
 from foretell.loop.protocols import Beliefs, Inputs, Stop, Verdict
 from foretell.loop.state import DecodeState

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from foretell.certify.coverage import Coverage, Kept, Sets
+from foretell.certify.families import FAMILIES, Family
+from foretell.certify.outcomes import Outcomes
+from foretell.certify.risk import needed
+from foretell.certify.train_judge import Lesson
 from foretell.engine.certificate import LOSSES as NAMED
-from foretell.lab.coverage import Coverage, Kept, Sets
-from foretell.lab.families import FAMILIES, Family
-from foretell.lab.judge import Lesson
-from foretell.lab.outcomes import Outcomes
-from foretell.lab.risk import needed
 from foretell.plots.risk import Line, Panel, risk
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, parser

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from foretell.errors import RequestError
-from foretell.lab.free import announced
-from foretell.lab.statistics import wilson
+from foretell.evaluation.benchmarks.without_suffix import announced
+from foretell.evaluation.intervals import wilson
 from foretell.plots.histograms import Panel, histograms, progress, share_by
 from page import command, percent, problems, prose, publish, spread, subject, table
 from shared import PAPER_NAMES, SEED, SIDE, benchmark, counterpart, go, options_of, parser_of, studied

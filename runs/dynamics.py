@@ -12,9 +12,9 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
+from foretell.certify.replay import Case
 from foretell.engine.trace import Trace
 from foretell.errors import RequestError
-from foretell.lab.replays import Case
 from foretell.plots.dynamics import dynamics
 from foretell.policies.stop.prophet import Prophet
 from page import command, prose, publish, subject, table

@@ -18,14 +18,14 @@ from itertools import product
 from statistics import quantiles
 from typing import Any, Literal
 
+from foretell.certify.replay import Study
 from foretell.errors import RequestError
-from foretell.lab.benchmark import Benchmark
-from foretell.lab.free import ANNOUNCEMENT, Free, announced
-from foretell.lab.replays import Study
-from foretell.lab.report import Row, compare
-from foretell.lab.results import Record
-from foretell.lab.statistics import Interval, bootstrap, wilson
-from foretell.lab.ways import Way
+from foretell.evaluation.benchmark import Benchmark
+from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT, Free, announced
+from foretell.evaluation.intervals import Interval, bootstrap, wilson
+from foretell.evaluation.records import Record
+from foretell.evaluation.report import Row, compare
+from foretell.evaluation.task_recipe import Way
 from foretell.loop.protocols import Region
 from foretell.plots.stops import Stopped, risks
 from foretell.policies.region.delimiter import Delimiter

@@ -16,8 +16,8 @@ from typing import Any
 from scipy import stats
 from torch import Tensor
 
-from foretell.lab.replays import Case, Study
-from foretell.lab.statistics import wilson
+from foretell.certify.replay import Case, Study
+from foretell.evaluation.intervals import wilson
 from foretell.plots.gaps import Bin, Panel, band, binned, gaps
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged

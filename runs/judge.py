@@ -14,9 +14,9 @@ from dataclasses import asdict
 from typing import Any
 
 from certified import CONFIDENCE, DRAWS, SPLITS
-from foretell.lab.coverage import Coverage, Kept, Sets
-from foretell.lab.families import FAMILIES, Family
-from foretell.lab.judge import Lesson
+from foretell.certify.coverage import Coverage, Kept, Sets
+from foretell.certify.families import FAMILIES, Family
+from foretell.certify.train_judge import Lesson
 from foretell.plots.judge import judged
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, parser

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from foretell.lab.replays import Case
-from foretell.lab.statistics import wilson
+from foretell.certify.replay import Case
+from foretell.evaluation.intervals import wilson
 from foretell.plots.histograms import Panel, histograms, progress, share_after
 from page import command, percent, problems, prose, publish, spread, subject, table
 from shared import SEED, go, options_of, parser_of, studied

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from foretell.errors import RequestError
-from foretell.lab.report import Row, compare
-from foretell.lab.results import Record
-from foretell.lab.statistics import wilson
+from foretell.evaluation.intervals import wilson
+from foretell.evaluation.records import Record
+from foretell.evaluation.report import Row, compare
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged

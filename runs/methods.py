@@ -16,11 +16,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from foretell.engine.engine import BUNDLED
-from foretell.lab.evaluate import evaluate
-from foretell.lab.report import Row, compare
-from foretell.lab.results import Record
-from foretell.lab.tasks import TASKS as PROBLEMS
+from foretell.evaluation.records import Record
+from foretell.evaluation.report import Row, compare
+from foretell.evaluation.run import evaluate
 from foretell.plots.frontier import Spot, frontier
+from foretell.tasks import TASKS as PROBLEMS
 from long_canvas import long_canvas
 from page import percent, points, publish, spread, table
 from shared import SEED, evaluation, go, options_of, parser_of

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from certified import CONFIDENCE, DRAWS, SPLITS
-from foretell.lab.coverage import Coverage, Kept, Sets
-from foretell.lab.families import FAMILIES, Family, ranked
+from foretell.certify.coverage import Coverage, Kept, Sets
+from foretell.certify.families import FAMILIES, Family, ranked
 from foretell.policies.stop.scales import Ranks
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, parser

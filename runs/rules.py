@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from foretell.certify.families import Family, judged
+from foretell.certify.outcomes import Outcomes, outcomes
+from foretell.certify.replay import Case
+from foretell.certify.train_judge import Lesson, importance, labels, seen, taught
 from foretell.engine.trace_files import replacing
-from foretell.lab.families import Family, judged
-from foretell.lab.judge import Lesson, importance, labels, seen, taught
-from foretell.lab.outcomes import Outcomes, outcomes
-from foretell.lab.replays import Case
-from foretell.lab.results import Record
+from foretell.evaluation.records import Record
 from foretell.policies.stop.judge import Judge
 from foretell.recipes.text import spell
 from shared import ROOT, SEED, TASKS, TAUGHT_PER_PROBLEM, parser_of, studied

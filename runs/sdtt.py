@@ -17,9 +17,9 @@ from typing import Any
 
 from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
-from foretell.lab.report import Row, compare
-from foretell.lab.results import Record
-from foretell.lab.statistics import mcnemar
+from foretell.evaluation.intervals import mcnemar
+from foretell.evaluation.records import Record
+from foretell.evaluation.report import Row, compare
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from page import percent, points, problems, prose, publish, spread, table

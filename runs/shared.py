@@ -13,18 +13,18 @@ from typing import Any
 import matplotlib as mpl
 import torch
 
+from foretell.certify.replay import Study, gather
 from foretell.cli.evaluate import following
 from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
 from foretell.errors import ForetellError, PermissionNeededError
+from foretell.evaluation.benchmark import Benchmark
+from foretell.evaluation.benchmarks.bundled import BUNDLED
+from foretell.evaluation.catalogue import benchmark_named
+from foretell.evaluation.manifest import read_manifest, settle
+from foretell.evaluation.records import Record, read_records
+from foretell.evaluation.run import Bench, Evaluation, run
 from foretell.extras import require_extra
-from foretell.lab.benchmark import Benchmark
-from foretell.lab.bundled import BUNDLED
-from foretell.lab.catalogue import benchmark_named
-from foretell.lab.evaluate import Bench, Evaluation, run
-from foretell.lab.manifest import read_manifest, settle
-from foretell.lab.replays import Study, gather
-from foretell.lab.results import Record, read_records
 from foretell.models.family import Settings
 from results_page import RESULTS
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from foretell.lab.evaluate import evaluate
-from foretell.lab.report import Row, compare
+from foretell.evaluation.report import Row, compare
+from foretell.evaluation.run import evaluate
 from methods import LOST, PARALLEL
 from page import percent, publish, table
 from shared import evaluation, go, options_of, parser_of

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 import foretell
+from foretell.certify.replay import Case, Study
 from foretell.engine.engine import BUNDLED
-from foretell.lab.replays import Case, Study
-from foretell.lab.report import Row, compare
+from foretell.evaluation.report import Row, compare
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
 from page import publish, table

@@ -19,7 +19,7 @@ settings.register_profile("fixed", derandomize=True)  # the same examples every 
 settings.register_profile("explore", print_blob=True)
 settings.load_profile("fixed")
 
-TINY = Path(foretell.__file__).parent / "models" / "tiny"
+TINY = Path(foretell.__file__).parent / "checkpoints" / "tiny"
 
 
 @pytest.fixture(scope="session")

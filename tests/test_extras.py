@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import foretell
+from foretell.certify.calibrate import calibrate
 from foretell.cli.app import app
 from foretell.errors import ForetellError, MissingExtraError
 from foretell.extras import PACKAGES, is_installed, require_extra
-from foretell.lab.calibrate import calibrate
 
 
 def hide(extra: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -102,9 +102,9 @@ def test_plots_need_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_harness_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     command = hide("lm-eval", monkeypatch)
-    monkeypatch.delitem(sys.modules, "foretell.lab.lm_eval", raising=False)
+    monkeypatch.delitem(sys.modules, "foretell.evaluation.harness.lm_eval", raising=False)
     with pytest.raises(SystemExit, match="error: the lm-evaluation-harness backend needs lm_eval") as left:
-        runpy.run_module("foretell.lab.lm_eval", run_name="__main__")
+        runpy.run_module("foretell.evaluation.harness.lm_eval", run_name="__main__")
     assert str(left.value).endswith(command)
     with pytest.raises(MissingExtraError):
-        import_module("foretell.lab.lm_eval")
+        import_module("foretell.evaluation.harness.lm_eval")

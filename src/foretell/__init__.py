@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foretell.certify.calibrate import calibrate
+    from foretell.certify.train_judge import teach
     from foretell.engine.certificate import Certificate
     from foretell.engine.engine import Completion, Engine, Failure, Frame, load
     from foretell.engine.request import Layout, Request, lay_out
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
         TraceError,
         VocabularyError,
     )
-    from foretell.lab.calibrate import calibrate
-    from foretell.lab.judge import teach
     from foretell.loop.decode import Step, denoise_step
     from foretell.loop.spelling import Spelling
     from foretell.loop.spelling import Spelling as Words
@@ -88,8 +88,8 @@ _MODULES = {
     "Certificate": "engine.certificate",
     "Recipe": "recipes.recipe",
     "Spelling": "loop.spelling",
-    "calibrate": "lab.calibrate",
-    "teach": "lab.judge",
+    "calibrate": "certify.calibrate",
+    "teach": "certify.train_judge",
 }
 _OLD_NAMES = {"Words": "Spelling"}  # names of version 0.1.0 that still work
 

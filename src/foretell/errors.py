@@ -45,7 +45,7 @@ class PermissionNeededError(RequestError):
     def __init__(self, how: str) -> None:
         super().__init__(
             "grading this benchmark runs code that a model wrote, on this machine; it is confined (see "
-            f"foretell.lab.sandbox), but has to be allowed: {how}"
+            f"foretell.evaluation.sandbox.sandbox), but has to be allowed: {how}"
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from foretell import load
 from foretell.engine.certificate import read_certificate
-from foretell.lab.manifest import read_manifest
+from foretell.evaluation.manifest import read_manifest
 from tests.cli.conftest import WORDS, Run
 
 PROMPTS = [f"Tom has {number} boxes with {number + 1} apples each ." for number in range(2, 18)]

@@ -9,12 +9,12 @@ import pytest
 
 from foretell.cli.tasks import HEADINGS
 from foretell.errors import PermissionNeededError, VocabularyError
-from foretell.lab.benchmarks.gsm8k import GSM8K
-from foretell.lab.benchmarks.humaneval import HUMANEVAL
-from foretell.lab.bundled import BUNDLED
-from foretell.lab.catalogue import ABOUT, CATALOGUE, PUBLIC, list_tasks
-from foretell.lab.evaluate import Bench, Evaluation
-from foretell.lab.results import read_records
+from foretell.evaluation.benchmarks.bundled import BUNDLED
+from foretell.evaluation.benchmarks.gsm8k import GSM8K
+from foretell.evaluation.benchmarks.humaneval import HUMANEVAL
+from foretell.evaluation.catalogue import ABOUT, CATALOGUE, PUBLIC, list_tasks
+from foretell.evaluation.records import read_records
+from foretell.evaluation.run import Bench, Evaluation
 from tests.cli.conftest import WORDS, Run
 
 QUESTION = {"question": "How many eggs are there?", "answer": "#### 18"}
@@ -46,7 +46,7 @@ def prompts(tmp_path: Path) -> Path:
 
 
 def test_tasks_lists_every_task_in_a_line_of_80_columns(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.lab.catalogue.find_spec", lambda _: None)
+    monkeypatch.setattr("foretell.evaluation.catalogue.find_spec", lambda _: None)
     lines = [line.rstrip() for line in run("tasks").stdout.splitlines()]
     assert max(map(len, lines)) <= 80
     shown = {line.split()[0]: line for line in lines if line}
@@ -69,7 +69,7 @@ def test_tasks_says_what_can_be_fetched_or_is_not_installed(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FORETELL_DATA", str(tmp_path))
-    monkeypatch.setattr("foretell.lab.catalogue.find_spec", lambda name: name == "datasets" or None)
+    monkeypatch.setattr("foretell.evaluation.catalogue.find_spec", lambda name: name == "datasets" or None)
     monkeypatch.setattr("foretell.extras.find_spec", lambda _: None)
     shown = {line.split()[0]: line.rstrip() for line in run("tasks").stdout.splitlines() if line.strip()}
     assert shown["mmlu"].endswith("data on the hub")

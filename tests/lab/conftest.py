@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import foretell
-from foretell.lab.recipe import DistilRecipe, TrainRecipe
+from foretell.train.config import DistilRecipe, TrainRecipe
 
-TINY = Path(foretell.__file__).parent / "models" / "tiny"
+TINY = Path(foretell.__file__).parent / "checkpoints" / "tiny"
 SMALL = {"d_model": 48, "n_layers": 2, "n_heads": 2, "n_kv_heads": 2, "mlp_hidden_size": 96}
 
 

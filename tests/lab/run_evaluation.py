@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from foretell.lab.evaluate import evaluate
+from foretell.evaluation.run import evaluate
 from tests.lab.test_evaluate import plan
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ import pytest
 from foretell.engine.engine import Completion
 from foretell.engine.options import Options
 from foretell.errors import RequestError
-from foretell.lab.benchmark import Example, strict
-from foretell.lab.benchmarks import BENCHMARKS, find
-from foretell.lab.benchmarks.gsm8k import GSM8K
-from foretell.lab.benchmarks.humaneval import program
-from foretell.lab.benchmarks.mbpp import MBPP
-from foretell.lab.catalogue import CATALOGUE, benchmark_named
-from foretell.lab.evaluate import LONGEST_REASON, grade
+from foretell.evaluation.benchmark import Example, strict
+from foretell.evaluation.benchmarks import BENCHMARKS, find
+from foretell.evaluation.benchmarks.gsm8k import GSM8K
+from foretell.evaluation.benchmarks.humaneval import program
+from foretell.evaluation.benchmarks.mbpp import MBPP
+from foretell.evaluation.catalogue import CATALOGUE, benchmark_named
+from foretell.evaluation.run import LONGEST_REASON, grade
 from foretell.policies.stop.schedules import Staged
 
 CODE = "def twice(x):\n    return 2 * x"

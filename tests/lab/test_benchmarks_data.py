@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from foretell.lab.benchmarks import find
-from foretell.lab.benchmarks.code import Code
-from foretell.lab.benchmarks.source import VARIABLE, data_folder
+from foretell.evaluation.benchmarks import find
+from foretell.evaluation.benchmarks.code import Code
+from foretell.evaluation.benchmarks.source import VARIABLE, data_folder
 from tests.lab.test_benchmarks import spoken
 
 pytestmark = [

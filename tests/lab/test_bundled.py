@@ -9,11 +9,10 @@ import pytest
 
 from foretell.engine.engine import Completion
 from foretell.errors import RequestError
-from foretell.lab import bundled
-from foretell.lab.benchmarks import BENCHMARKS
-from foretell.lab.bundled import BUNDLED, Bundled
-from foretell.lab.catalogue import CATALOGUE, benchmark_named
-from foretell.lab.tasks import TASKS, held_out
+from foretell.evaluation.benchmarks import BENCHMARKS, bundled
+from foretell.evaluation.benchmarks.bundled import BUNDLED, Bundled
+from foretell.evaluation.catalogue import CATALOGUE, benchmark_named
+from foretell.tasks import TASKS, held_out
 
 BLANK = Completion("", None, (), 0, 0, 1, 1, 1, "complete", 0.0)
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import foretell
+from foretell.certify.calibrate import Calibrated, Calibration, calibrate
+from foretell.certify.decodings import planned
+from foretell.certify.families import FAMILIES, Family, by_tokens
+from foretell.certify.search import Goal
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
-from foretell.lab.calibrate import Calibrated, Calibration, calibrate
-from foretell.lab.evaluate import Bench, Evaluation, evaluate
-from foretell.lab.families import FAMILIES, Family, by_tokens
-from foretell.lab.full import planned
-from foretell.lab.results import Record, read_records
-from foretell.lab.walk import Goal
+from foretell.evaluation.records import Record, read_records
+from foretell.evaluation.run import Bench, Evaluation, evaluate
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear

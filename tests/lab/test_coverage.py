@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from foretell.certify.coverage import Coverage, Sets
+from foretell.certify.outcomes import Array, Outcomes
 from foretell.errors import RequestError
-from foretell.lab.coverage import Coverage, Sets
-from foretell.lab.outcomes import Array, Outcomes
 
 
 def outcomes(changed: Array, steps: Array, full: int | None = None) -> Outcomes:

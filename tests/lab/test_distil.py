@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from foretell.engine.engine import load
-from foretell.lab.batches import Batch, ChatEncoder, batches, canvas
-from foretell.lab.distil import Distilling, beliefs, distil, divergence, targets
-from foretell.lab.recipe import DistilRecipe
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Inputs, Readout
 from foretell.models.llada import save_llada
 from foretell.models.transformer import Transformer, TransformerConfig
+from foretell.train.batches import Batch, ChatEncoder, batches, canvas
+from foretell.train.config import DistilRecipe
+from foretell.train.distil import Distilling, beliefs, distil, divergence, targets
 
 Recipes = Callable[..., DistilRecipe]
 MASK, VOCABULARY = 3, 8

@@ -18,11 +18,11 @@ import foretell
 from foretell.cli.app import app
 from foretell.engine.codec import Codec
 from foretell.errors import ForetellError, ModelError
-from foretell.lab.accuracy import accuracy
-from foretell.lab.batches import ChatEncoder, Encoder
-from foretell.lab.distil import network
-from foretell.lab.recipe import DistilRecipe, Round
-from foretell.lab.tasks import TASKS
+from foretell.tasks import TASKS
+from foretell.train.accuracy import accuracy
+from foretell.train.batches import ChatEncoder, Encoder
+from foretell.train.config import DistilRecipe, Round
+from foretell.train.distil import network
 from tests.conftest import TINY
 
 Recipes = Callable[..., DistilRecipe]

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from foretell.cli.app import app
 from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
-from foretell.lab import results
-from foretell.lab.evaluate import Bench, Evaluation, chunk_size, evaluate
-from foretell.lab.manifest import read_manifest
-from foretell.lab.report import report
-from foretell.lab.results import Record, parts, read_records
+from foretell.evaluation import records as stored
+from foretell.evaluation.manifest import read_manifest
+from foretell.evaluation.records import Record, parts, read_records
+from foretell.evaluation.report import report
+from foretell.evaluation.run import Bench, Evaluation, chunk_size, evaluate
 
 RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
 
@@ -123,7 +123,7 @@ def test_chunks_leave_every_worker_some(examples: int, batch_size: int, workers:
 def test_a_finished_or_small_run_starts_no_processes(
     checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.lab.workers.share_out", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr("foretell.evaluation.workers.share_out", lambda *_: pytest.fail("processes were started"))
     assert len(evaluate(plan(checkpoint, whole[0], workers=2))) == 40
     assert len(evaluate(plan(checkpoint, tmp_path, limit=4, workers=2))) == 8
 
@@ -182,8 +182,8 @@ def test_results_from_before_are_read(whole: tuple[Path, list[Record]], tmp_path
 
 
 def test_one_run_at_a_time(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "PATIENCE", 0.1)
-    with results.alone(tmp_path), pytest.raises(RequestError, match="another run is writing"):
+    monkeypatch.setattr(stored, "PATIENCE", 0.1)
+    with stored.alone(tmp_path), pytest.raises(RequestError, match="another run is writing"):
         evaluate(plan(checkpoint, tmp_path, limit=1))
 
 

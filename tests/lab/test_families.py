@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import foretell
+from foretell.certify.families import FAMILIES, Family, by_tokens, families_named
+from foretell.certify.outcomes import exits, outcomes
+from foretell.certify.replay import Study, study
 from foretell.errors import RecipeError, RequestError
-from foretell.lab.evaluate import Evaluation
-from foretell.lab.families import FAMILIES, Family, by_tokens, families_named
-from foretell.lab.outcomes import exits, outcomes
-from foretell.lab.replays import Study, study
+from foretell.evaluation.run import Evaluation
 from foretell.loop.protocols import Stop
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.combined import All, Any
@@ -55,7 +55,7 @@ def test_traces_of_any_length_are_asked_together(checkpoint: Path, monkeypatch: 
     expected = [[trace.replay(rule, Masked()) for rule in rules] for trace in made]
     assert len({step for steps in expected for step in steps}) > 4
     for size in (1, 3, 64):
-        monkeypatch.setattr("foretell.lab.outcomes.TOGETHER", size)
+        monkeypatch.setattr("foretell.certify.outcomes.TOGETHER", size)
         assert exits(made, rules, Masked()) == expected
     longer = engine.generate(prompts[0], trace=True, **(asked | {"max_new_tokens": 14})).trace
     assert longer is not None

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from foretell.certify.calibrate import Calibration, calibrate
+from foretell.certify.decodings import planned
+from foretell.certify.search import Goal
+from foretell.certify.train_judge import Lesson, Schooling
 from foretell.cli.app import app
 from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
-from foretell.lab.calibrate import Calibration, calibrate
-from foretell.lab.evaluate import Bench, Evaluation, evaluate
-from foretell.lab.full import planned
-from foretell.lab.judge import Lesson, Schooling
-from foretell.lab.manifest import read_manifest, settle
-from foretell.lab.report import report
-from foretell.lab.results import Record, read_records
-from foretell.lab.walk import Goal
-from foretell.lab.ways import seed_of
+from foretell.evaluation.manifest import read_manifest, settle
+from foretell.evaluation.records import Record, read_records
+from foretell.evaluation.report import report
+from foretell.evaluation.run import Bench, Evaluation, evaluate
+from foretell.evaluation.task_recipe import seed_of
 
 RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
 GOAL: dict[str, Any] = {"risk": 0.2, "confidence": 0.9}
@@ -193,7 +193,7 @@ def test_the_command_line_looks_before_it_shows_anything(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate(plan(checkpoint, tmp_path, limit=1))
-    monkeypatch.setattr("foretell.lab.evaluate.run", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr("foretell.evaluation.run.run", lambda *_: pytest.fail("it was run"))
     words = ["eval", str(checkpoint), "--task", "sudoku", "--limit", "1", "-r", "full", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2

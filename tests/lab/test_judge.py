@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from foretell.certify.calibrate import Calibration, calibrate
+from foretell.certify.decodings import mark, planned
+from foretell.certify.families import judged
+from foretell.certify.outcomes import outcomes
+from foretell.certify.replay import Study, study
+from foretell.certify.search import Goal
+from foretell.certify.train_judge import LOOKS, Lesson, fitted, importance, labels, seen, taught, teach
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
-from foretell.lab.calibrate import Calibration, calibrate
-from foretell.lab.evaluate import Evaluation, evaluate
-from foretell.lab.families import judged
-from foretell.lab.full import mark, planned
-from foretell.lab.judge import LOOKS, Lesson, fitted, importance, labels, seen, taught, teach
-from foretell.lab.outcomes import outcomes
-from foretell.lab.replays import Study, study
-from foretell.lab.walk import Goal
+from foretell.evaluation.run import Evaluation, evaluate
 from foretell.policies.stop.judge import Judge
 
 EXAMPLES = 24

@@ -8,7 +8,7 @@ from math import comb
 import pytest
 
 from foretell.errors import RequestError
-from foretell.lab.likelihood import log_likelihood, split_target
+from foretell.evaluation.harness.likelihood import log_likelihood, split_target
 from tests.helpers import logits_of, network
 
 PROMPT, TARGET = (3, 9, 4), (7, 2, 11)

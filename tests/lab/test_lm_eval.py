@@ -45,7 +45,15 @@ metric_list: [{{metric: acc}}]
 
 
 def harness(folder: Path, *words: str | Path, code: int = 0) -> str:
-    command = [sys.executable, "-m", "foretell.lab.lm_eval", "run", "--model", "foretell", *map(str, words)]
+    command = [
+        sys.executable,
+        "-m",
+        "foretell.evaluation.harness.lm_eval",
+        "run",
+        "--model",
+        "foretell",
+        *map(str, words),
+    ]
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | offline)
     assert done.returncode == code, done.stderr[-3000:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretell.lab.masks import Masking, counts, cut_at_work, decoding_order, latest, nearness
+from foretell.train.masks import Masking, counts, cut_at_work, decoding_order, latest, nearness
 
 LEVEL = np.array([1, 1, 0, 2, 2, 0, 3, 3, 0, 4])
 ROWS = np.tile(LEVEL, (64, 1))

@@ -9,11 +9,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from foretell.errors import ForetellError, RecipeError, VocabularyError
-from foretell.lab.batches import Encoder
-from foretell.lab.log import Log
-from foretell.lab.recipe import TrainRecipe
-from foretell.lab.tasks import Piece, Problem
-from foretell.lab.tasks.pairs import Pairs
+from foretell.tasks import Piece, Problem
+from foretell.tasks.pairs import Pairs
+from foretell.train.batches import Encoder
+from foretell.train.config import TrainRecipe
+from foretell.train.log import Log
 from tests.conftest import TINY
 
 

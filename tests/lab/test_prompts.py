@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import foretell
+from foretell.certify.calibrate import calibrate
+from foretell.certify.decodings import planned
+from foretell.certify.train_judge import teach
 from foretell.errors import RequestError
-from foretell.lab.calibrate import calibrate
-from foretell.lab.full import planned
-from foretell.lab.judge import teach
-from foretell.lab.prompts import Given, Prompts
+from foretell.evaluation.benchmarks.prompts import Given, Prompts
 
 GOAL: dict[str, Any] = {"risk": 0.2, "confidence": 0.9}
 LAYOUT: dict[str, Any] = {"max_new_tokens": 12, "block_length": 6, "suffix": "The answer is", "answer_length": 2}

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import foretell
+from foretell.bench.memory import Peak
+from foretell.bench.queues import Orders, continuous, one_by_one, synchronous, ways
+from foretell.bench.timing import Stopwatch, Watched, in_turn
 from foretell.engine.engine import Engine
 from foretell.engine.outcome import Usage
 from foretell.errors import RecipeError, RequestError
-from foretell.lab.memory import Peak
-from foretell.lab.queues import Orders, continuous, one_by_one, synchronous, ways
-from foretell.lab.timing import Stopwatch, Watched, in_turn
 from tests.helpers import logits_of, network
 
 PROMPTS = [

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from foretell.lab.evaluate import Evaluation, evaluate
-from foretell.lab.replays import Study, study
+from foretell.certify.replay import Study, study
+from foretell.evaluation.run import Evaluation, evaluate
 from foretell.policies.region.pattern import Pattern
 from foretell.policies.region.whole import Whole
 from foretell.policies.stop.prophet import Prophet

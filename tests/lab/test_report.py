@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from foretell.errors import RequestError
-from foretell.lab.report import HEADINGS, Report, compare, report
-from foretell.lab.results import Record
-from foretell.lab.statistics import bootstrap, mcnemar, penalised_speedup, wilson
-from foretell.lab.sweep import crossed
+from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
+from foretell.evaluation.records import Record
+from foretell.evaluation.report import HEADINGS, Report, compare, report
+from foretell.evaluation.sweep import crossed
 
 
 def record(recipe: str, key: int, right: bool, steps: int, answer: str = "1", wall: float = 1.0) -> Record:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from foretell.errors import RequestError
-from foretell.lab.risk import (
+from foretell.certify.risk import (
     Array,
     certify,
     exact,
@@ -21,6 +20,7 @@ from foretell.lab.risk import (
     upper_bound,
     walked,
 )
+from foretell.errors import RequestError
 
 REPETITIONS = 1000
 RISK, CONFIDENCE = 0.02, 0.95

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import RequestError
-from foretell.lab.sandbox import Candidate, Limits, Verdict, run_tests
+from foretell.evaluation.sandbox.sandbox import Candidate, Limits, Verdict, run_tests
 
 QUICK = Limits(seconds=1.0)
 

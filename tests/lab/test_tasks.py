@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from foretell.errors import RecipeError
-from foretell.lab.tasks import TRAINED, Problem, draw, held_out
-from foretell.lab.tasks.countdown import pose, solves
-from foretell.lab.tasks.pairs import Pairs
-from foretell.lab.tasks.sudoku import Sudoku, solutions
-from foretell.lab.tasks.word import Word
+from foretell.tasks import TRAINED, Problem, draw, held_out
+from foretell.tasks.countdown import pose, solves
+from foretell.tasks.pairs import Pairs
+from foretell.tasks.sudoku import Sudoku, solutions
+from foretell.tasks.word import Word
 
 EVERY = TRAINED
 NAMES = sorted(EVERY)

@@ -19,13 +19,13 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from foretell.errors import RecipeError
-from foretell.lab.accuracy import accuracy
-from foretell.lab.batches import Encoder, batches
-from foretell.lab.recipe import TrainRecipe
-from foretell.lab.run import clear, write_model
-from foretell.lab.train import Training, initialise, loss_of, pace, train
 from foretell.models.load import load_model
 from foretell.models.transformer import Attention, Transformer, TransformerConfig
+from foretell.train.accuracy import accuracy
+from foretell.train.batches import Encoder, batches
+from foretell.train.config import TrainRecipe
+from foretell.train.run import clear, write_model
+from foretell.train.train import Training, initialise, loss_of, pace, train
 
 Recipes = Callable[..., TrainRecipe]
 COMMAND = [sys.executable, "-c", "from foretell.cli import main; main()", "train"]

@@ -10,10 +10,9 @@ import pytest
 from tokenizers import Tokenizer
 
 import foretell
-from foretell.lab import vocabulary
-from foretell.lab.tasks import TRAINED, draw
+from foretell.tasks import TRAINED, draw, vocabulary
 
-FOLDER = Path(foretell.__file__).parent / "models" / "tiny"
+FOLDER = Path(foretell.__file__).parent / "checkpoints" / "tiny"
 TEXTS = [
     text
     for task in TRAINED.values()

@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 import foretell
 from foretell.errors import VocabularyError
-from foretell.lab.tasks import TASKS, draw
+from foretell.tasks import TASKS, draw
 from tests.conftest import TINY
 
 QUESTION = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are left?"

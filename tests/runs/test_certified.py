@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretell.certify.coverage import Kept
+from foretell.certify.families import FAMILIES, Family
+from foretell.certify.outcomes import Outcomes
 from foretell.engine.certificate import LOSSES
-from foretell.lab.coverage import Kept
-from foretell.lab.families import FAMILIES, Family
-from foretell.lab.outcomes import Outcomes
 from foretell.policies.stop.sure import Sure
 from tests.runs.test_study import RUNS
 

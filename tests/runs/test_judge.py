@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from foretell.lab.coverage import Kept
+from foretell.certify.coverage import Kept
 from tests.runs.test_study import RUNS
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from foretell.certify.coverage import Kept
+from foretell.certify.outcomes import Outcomes
 from foretell.engine.trace_files import load_traces
-from foretell.lab.coverage import Kept
-from foretell.lab.manifest import read_manifest
-from foretell.lab.outcomes import Outcomes
+from foretell.evaluation.manifest import read_manifest
 from tests.runs.test_study import RUNS, Run, numbers, run
 
 __all__ = ["run"]

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import foretell
-from foretell.lab.families import FAMILIES
-from foretell.lab.judge import Lesson
-from foretell.lab.outcomes import Outcomes
+from foretell.certify.families import FAMILIES
+from foretell.certify.outcomes import Outcomes
+from foretell.certify.train_judge import Lesson
 from foretell.policies.region.masked import Masked
 from tests.runs.test_study import RUNS, Run, run
 

@@ -14,8 +14,8 @@ import pytest
 
 from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
-from foretell.lab.manifest import read_manifest
-from foretell.lab.results import read_records
+from foretell.evaluation.manifest import read_manifest
+from foretell.evaluation.records import read_records
 from tests.lab.test_benchmarks import ROWS, write
 
 RUNS = Path(__file__).parents[2] / "runs"

@@ -11,9 +11,9 @@ from foretell.errors import RequestError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from foretell.bench.queues import Served
+    from foretell.bench.timing import Clocked
     from foretell.engine.engine import Engine, Prompt
-    from foretell.lab.queues import Served
-    from foretell.lab.timing import Clocked
 
 RECIPES = (
     "full",
@@ -49,10 +49,10 @@ def bench(
 
     foretell bench tiny --requests 32
     """
+    from foretell.bench.queues import ways  # noqa: PLC0415
+    from foretell.bench.timing import in_turn  # noqa: PLC0415
     from foretell.cli.console import note, out, say  # noqa: PLC0415
     from foretell.cli.model import open_engine  # noqa: PLC0415
-    from foretell.lab.queues import ways  # noqa: PLC0415
-    from foretell.lab.timing import in_turn  # noqa: PLC0415
 
     given = dict(locals())
     options = {name: given[name] for name in _OPTIONS if given[name] is not None}
@@ -80,7 +80,7 @@ _OPTIONS = ("max_new_tokens", "steps", "block_length", "suffix", "answer_length"
 
 def _prompts(file: str | None, count: int) -> list[Prompt]:
     from foretell.cli.prompts import gather  # noqa: PLC0415
-    from foretell.lab.bundled import BUNDLED  # noqa: PLC0415
+    from foretell.evaluation.benchmarks.bundled import BUNDLED  # noqa: PLC0415
 
     if file is not None:
         return [one.prompt for one in gather(None, file)]
@@ -89,7 +89,7 @@ def _prompts(file: str | None, count: int) -> list[Prompt]:
 
 def _window(engine: Engine, given: dict[str, Any]) -> dict[str, Any]:
     """What was asked for, over the layout that the model describes, or else that of the word problems."""
-    from foretell.lab.bundled import BUNDLED  # noqa: PLC0415
+    from foretell.evaluation.benchmarks.bundled import BUNDLED  # noqa: PLC0415
 
     return given if engine.layouts else dict(BUNDLED["word"].options) | given
 

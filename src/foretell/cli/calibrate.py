@@ -13,7 +13,7 @@ from foretell.cli.evaluate import decoding, sharing, window
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from foretell.lab.calibrate import Calibrated
+    from foretell.certify.calibrate import Calibrated
 
 NEAR = 4  # members of the family shown on either side of the boldest certified one
 
@@ -50,13 +50,13 @@ def calibrate(
 
     foretell generate tiny "..." --layout choice --recipe prophet --stop rule.json
     """
+    from foretell.certify.calibrate import Calibration  # noqa: PLC0415
+    from foretell.certify.decodings import planned  # noqa: PLC0415
+    from foretell.certify.families import ALL, Family, judged  # noqa: PLC0415
+    from foretell.certify.search import Goal  # noqa: PLC0415
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.evaluate import following  # noqa: PLC0415
-    from foretell.lab.calibrate import Calibration  # noqa: PLC0415
-    from foretell.lab.families import ALL, Family, judged  # noqa: PLC0415
-    from foretell.lab.full import planned  # noqa: PLC0415
-    from foretell.lab.walk import Goal  # noqa: PLC0415
 
     families: list[str | Family] = [*(family or []), *([] if judge is None else [judged(judge)])]
     goal = Goal(risk, confidence, loss, families or ALL, against)

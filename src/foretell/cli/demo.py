@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from foretell.cli.race import Race
     from foretell.engine.completion import Completion
-    from foretell.lab.tasks import Problem
+    from foretell.tasks import Problem
 
 MODEL = "tiny"
 RECIPE = "prophet stop.reduce=min"  # a mean over several tokens can hide the one that is still unsure
@@ -47,7 +47,7 @@ def _problem(task: str) -> Problem:
     """A problem that the model was never trained on."""
     import numpy as np  # noqa: PLC0415
 
-    from foretell.lab.tasks import TASKS, Problem, draw  # noqa: PLC0415
+    from foretell.tasks import TASKS, Problem, draw  # noqa: PLC0415
 
     if task == "word" or task not in TASKS:
         return Problem("3*4;12-5", QUESTION, (), TASKS["word"].suffix, "7", 0)
@@ -56,7 +56,7 @@ def _problem(task: str) -> Problem:
 
 def _right(task: str, problem: Problem, done: Completion) -> bool:
     """Whether the answer is right, and not only the same; the task's own grader says."""
-    from foretell.lab.tasks import TASKS  # noqa: PLC0415
+    from foretell.tasks import TASKS  # noqa: PLC0415
 
     return TASKS.get(task, TASKS["word"]).check(problem, done.text)
 

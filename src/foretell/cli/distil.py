@@ -46,10 +46,10 @@ def distil(
       log_every = 50, save_every = 500, test_every = 1000, test_rows = 16
     """
     from foretell.cli.console import problem  # noqa: PLC0415
-    from foretell.lab.distil import Distilling, spare_teacher  # noqa: PLC0415
-    from foretell.lab.distil import distil as run  # noqa: PLC0415
-    from foretell.lab.recipe import DistilRecipe  # noqa: PLC0415
-    from foretell.lab.run import clear, write_model  # noqa: PLC0415
+    from foretell.train.config import DistilRecipe  # noqa: PLC0415
+    from foretell.train.distil import Distilling, spare_teacher  # noqa: PLC0415
+    from foretell.train.distil import distil as run  # noqa: PLC0415
+    from foretell.train.run import clear, write_model  # noqa: PLC0415
 
     if not config.is_file():
         raise RecipeError(f"there is no recipe {config}")

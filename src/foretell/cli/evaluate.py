@@ -17,7 +17,7 @@ from foretell.cli.generate import CHAT
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
-    from foretell.lab.results import Record
+    from foretell.evaluation.records import Record
 
 SHOWN = 3  # recipes that fit a line of progress
 LINES = 20  # lines of progress in a log, from start to end
@@ -120,16 +120,16 @@ def sweep(
 
     foretell sweep tiny --task word --base prophet --vary steps=16,32 --vary block_length=8,16 --out results/sweep
     """
-    from foretell.lab.sweep import crossed  # noqa: PLC0415
+    from foretell.evaluation.sweep import crossed  # noqa: PLC0415
 
     _run(asked, crossed(base or ["prophet"], vary))
 
 
 def _run(asked: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.cli.console import note, out, say  # noqa: PLC0415
-    from foretell.lab.evaluate import Bench, Evaluation, run  # noqa: PLC0415
-    from foretell.lab.report import report  # noqa: PLC0415
-    from foretell.lab.results import read_records  # noqa: PLC0415
+    from foretell.evaluation.records import read_records  # noqa: PLC0415
+    from foretell.evaluation.report import report  # noqa: PLC0415
+    from foretell.evaluation.run import Bench, Evaluation, run  # noqa: PLC0415
 
     require_extra("lab")
     stop = asked.pop("stop")

@@ -29,12 +29,12 @@ def judge(
 
     foretell calibrate tiny --task choice --limit 2000 --judge judge.json --risk 0.01 --out rule.json
     """
+    from foretell.certify.decodings import planned  # noqa: PLC0415
+    from foretell.certify.train_judge import Lesson, Schooling  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.console import say  # noqa: PLC0415
     from foretell.cli.evaluate import following  # noqa: PLC0415
-    from foretell.lab.full import planned  # noqa: PLC0415
-    from foretell.lab.judge import Lesson, Schooling  # noqa: PLC0415
-    from foretell.lab.results import read_records  # noqa: PLC0415
+    from foretell.evaluation.records import read_records  # noqa: PLC0415
 
     lesson = Lesson(look, hidden, penalty, rest["seed"])
     options = rest.pop("options")

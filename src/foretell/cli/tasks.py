@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from foretell.lab.catalogue import TaskInfo
+    from foretell.evaluation.catalogue import TaskInfo
 
 HEADINGS = {
     "bundled": "Bundled: generated problems, which the bundled model can read",
@@ -22,8 +22,8 @@ def tasks() -> None:
     foretell tasks
     """
     from foretell.cli.console import out  # noqa: PLC0415
+    from foretell.evaluation.catalogue import list_tasks  # noqa: PLC0415
     from foretell.extras import is_installed  # noqa: PLC0415
-    from foretell.lab.catalogue import list_tasks  # noqa: PLC0415
 
     every, console = list(list_tasks()), out()
     for kind, heading in HEADINGS.items():

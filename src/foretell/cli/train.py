@@ -17,10 +17,10 @@ def train(
 ) -> None:
     """Train a masked diffusion model of LLaDA's format; a run that was killed goes on from its last checkpoint."""
     from foretell.cli.console import problem  # noqa: PLC0415
-    from foretell.lab.recipe import TrainRecipe  # noqa: PLC0415
-    from foretell.lab.run import clear, write_model  # noqa: PLC0415
-    from foretell.lab.train import Training  # noqa: PLC0415
-    from foretell.lab.train import train as run  # noqa: PLC0415
+    from foretell.train.config import TrainRecipe  # noqa: PLC0415
+    from foretell.train.run import clear, write_model  # noqa: PLC0415
+    from foretell.train.train import Training  # noqa: PLC0415
+    from foretell.train.train import train as run  # noqa: PLC0415
 
     if not config.is_file():
         raise RecipeError(f"there is no recipe {config}")

@@ -11,7 +11,7 @@ from typing import Any
 from foretell.engine.options import Options
 from foretell.errors import ModelError, unknown
 
-BUNDLED = Path(__file__).parents[1] / "models"
+BUNDLED = Path(__file__).parents[1] / "checkpoints"
 NOT_THE_MODELS = {
     "recipe",
     "layout",

@@ -1,0 +1,1 @@
+"""Comparing speed and memory: timings that take turns, queues, peaks."""

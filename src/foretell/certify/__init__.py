@@ -1,0 +1,1 @@
+"""Stopping rules with a proven risk: calibration, replay studies, the learned judge."""

@@ -1,0 +1,155 @@
+"""Studies on stored traces: what a stopping rule would have emitted, and when the answer was there, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from foretell.engine.completion import Completion
+from foretell.engine.engine import Engine
+from foretell.engine.trace import Trace
+from foretell.engine.trace_files import load_traces
+from foretell.errors import RequestError
+from foretell.evaluation.benchmark import Benchmark, Example
+from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT
+from foretell.evaluation.records import Record
+from foretell.evaluation.run import Bench, Evaluation, Watch, grade, run
+from foretell.loop.protocols import Region, Stop
+
+
+@dataclass(frozen=True)
+class Case:
+    """One example, decoded in full, with everything the model thought on the way."""
+
+    example: Example
+    record: Record
+    trace: Trace
+    engine: Engine
+    benchmark: Benchmark
+
+    @cached_property
+    def where(self) -> Tensor:
+        """The positions of the final answer: the layout's, or those behind an announcement that the model wrote. [N]"""
+        if self.trace.request.layout.answer is None:
+            return self._behind()
+        end = torch.isin(self.trace.tokens[-1], torch.tensor(self.trace.end_ids))
+        return self.trace.answer()[0] & ~end  # an end of text behind a shorter answer is no part of it
+
+    def _behind(self) -> Tensor:
+        """From the last announcement to the last letter or digit of its line; nothing without one."""
+        codec, final = self.engine.codec, self.trace.tokens[-1].tolist()
+        spellings = {tuple(codec.encode(text)) for text in (ANNOUNCEMENT, f" {ANNOUNCEMENT}")}
+        starts = [i + len(s) for s in spellings for i in range(len(final)) if tuple(final[i : i + len(s)]) == s]
+        first = last = max(starts, default=len(final))
+        for place in range(first, len(final)):
+            text = codec.decode([final[place]])
+            if final[place] in self.trace.end_ids or ("\n" in text and last > first):
+                break
+            last = place + 1 if any(letter.isalnum() for letter in text) else last
+        found = torch.zeros(len(final), dtype=torch.bool)
+        found[first:last] = True
+        return found
+
+    def under(self, name: str, rule: Stop, region: Region | None = None) -> Record:
+        """What `rule` would have made of this example. A replay has no clock."""
+        verdict = rule(self.trace, self.trace.states(region))
+        unchanged = replace(self.record, recipe=name, seconds=0.0, wall=0.0, spent=None)
+        if not verdict.settled.any():
+            return unchanged
+        step = int(verdict.settled.int().argmax())
+        completion = self._completion(self.trace.committed(step).tolist(), region)
+        return replace(
+            unchanged,
+            text=completion.text,
+            steps=step + 1,
+            forwards=(step + 1) * self.record.forwards // self.record.steps,
+            computed=(step + 1) * self.record.computed // self.record.steps,
+            tokens=completion.response_tokens,
+            exit=step,
+            value=None if verdict.value is None else float(verdict.value[step]),
+            measure=None if verdict.value is None else verdict.measure,
+            finish="settled",
+            **grade(self.benchmark, self.example, completion),
+        )
+
+    def _completion(self, tokens: Sequence[int], region: Region | None = None) -> Completion:
+        request, steps = self.trace.request, len(self.trace)
+        text, size = self.engine.text(tokens, request.layout)
+        asked = replace(request, recipe=replace(request.recipe, region=region or request.recipe.region))
+        answer = self.engine.answer(tokens, asked)
+        return Completion(text, answer, tuple(tokens), size, 0, steps, request.budget, steps, "settled", 0.0)
+
+    def emitted(self, step: int) -> tuple[str | None, bool]:
+        """The answer in what a commit at `step` emits, and whether it is right."""
+        answer = self.benchmark.extract(self._completion(self.trace.committed(step).tolist()))
+        return answer, bool(self.benchmark.grade(self.example, answer))
+
+    @cached_property
+    def first_match(self) -> int | None:
+        """The first step, from 0, whose draft spells the final answer; None if the final text states none."""
+        return self.trace.first_match(where=self.where) if self.where.any() else None
+
+    @cached_property
+    def last_change(self) -> int | None:
+        """The step from which the draft spells the final answer for good."""
+        return self.trace.last_change(self.where) if self.where.any() else None
+
+
+@dataclass(frozen=True)
+class Study:
+    """The cases of one task, decoded in full once."""
+
+    bench: Bench
+    cases: tuple[Case, ...]
+
+    @property
+    def right(self) -> list[Case]:
+        return [case for case in self.cases if case.record.correct]
+
+    @property
+    def records(self) -> list[Record]:
+        return [case.record for case in self.cases]
+
+    def under(self, name: str, rule: Stop, region: Region | None = None) -> list[Record]:
+        return [case.under(name, rule, region) for case in self.cases]
+
+    def settled_by(self, share: float, *, for_good: bool) -> float:
+        """Of the right answers, the share that was top-1 by this share of the budget (and stayed, if `for_good`)."""
+        steps = [case.last_change if for_good else case.first_match for case in self.right]
+        budget = self.cases[0].trace.request.budget
+        return sum(step is not None and step < share * budget for step in steps) / max(1, len(steps))
+
+
+def study(what: Evaluation, count: int | None = None) -> Study:
+    """Decode what is not there yet, with traces, and gather the first recipe's cases, all or the first `count`."""
+    bench = Bench.prepare(replace(what, trace=True))
+    return gather(bench, run(bench), count)
+
+
+def studied(bench: Bench, watch: Watch | None = None) -> Study:
+    """The same of a bench that is made ready, for traces."""
+    return gather(bench, run(bench, watch))
+
+
+def gather(bench: Bench, records: Sequence[Record], count: int | None = None) -> Study:
+    """The cases of a bench that has been run, all or the first `count`."""
+    first = {record.id: record for record in records if record.recipe == bench.ways[0].name}
+    return Study(bench, tuple(_cases(bench, first, bench.examples[:count])))
+
+
+def _cases(bench: Bench, records: dict[str, Record], examples: Sequence[Example]) -> Iterator[Case]:
+    files: dict[str, list[Trace]] = {}
+    for example in examples:
+        record = records[example.id]
+        if record.trace is None or record.trace_index is None:
+            raise RequestError(f"{bench.what.out} was run without traces; choose another folder")
+        if record.trace not in files:
+            files[record.trace] = load_traces(bench.what.out / record.trace)
+        trace = files[record.trace][record.trace_index]
+        if trace.settled:
+            raise RequestError(f"{bench.what.out} holds early commits; a study needs decodings that ran to their end")
+        yield Case(example, record, trace, bench.engine, bench.benchmark)

@@ -1,0 +1,1 @@
+"""Benchmarks decoded under recipes: resumable runs, records on disk, reports with intervals."""

@@ -1,0 +1,65 @@
+"""Benchmarks of programs, HumanEval and MBPP: a window with the code fences in place, graded by running the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretell.engine.engine import Completion
+from foretell.evaluation import answers
+from foretell.evaluation.benchmark import Example
+from foretell.evaluation.benchmarks.source import Row, Source, pick
+from foretell.evaluation.sandbox.sandbox import Candidate, Limits, Verdict, run_tests
+from foretell.policies.stop.schedules import Staged
+
+WINDOW, FENCE = 512, 4
+# 512 / 512 / 32, as in the paper. Four positions are kept for each fence: a vocabulary may spell the first one with two
+# to four tokens, and behind the second one the turn ends. The region is the body between them.
+OPTIONS: Mapping[str, Any] = {
+    "max_new_tokens": WINDOW,
+    "steps": WINDOW,
+    "block_length": 32,
+    "suffix": "",
+    "pins": {0: "```python\n", WINDOW - FENCE: "```"},
+    "answer_start": FENCE,
+    "answer_length": WINDOW - 2 * FENCE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Implements `Benchmark`. Grading runs what the model wrote, so it has to be allowed."""
+
+    name: str
+    source: Source
+    example: Callable[[Row], Example]  # its data hold the "tests"
+    program: Callable[[Example, str], str]  # what runs before the tests, from the answer
+    allow_execution: bool = False
+    thresholds: Staged = Staged(7.5, 5.0, 4.5)
+    strict: bool = False  # not a text without a fence
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return dict(OPTIONS)
+
+    def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
+        return pick([self.example(row) for row in self.source.rows(source)], limit, seed)
+
+    def extract(self, completion: Completion) -> str | None:
+        return answers.code(completion.text, strict=self.strict)
+
+    def grade(self, example: Example, answer: str | None) -> bool:
+        return self.verdicts([example], [answer])[0].passed
+
+    def verdicts(self, examples: Sequence[Example], answers: Sequence[str | None], jobs: int = 1) -> list[Verdict]:
+        """Why each answer is right or wrong; `jobs` of them run at a time. No answer fails."""
+        candidates = [
+            Candidate(
+                "raise LookupError('no code was found')" if answer is None else self.program(example, answer),
+                example.data["tests"],
+            )
+            for example, answer in zip(examples, answers, strict=True)
+        ]
+        return run_tests(candidates, allow_execution=self.allow_execution, jobs=jobs, limits=Limits())

@@ -1,0 +1,36 @@
+"""GPQA: 448 questions (the main set) that experts wrote, with four options; from the user's own copy.
+
+Its authors ask that no question be shown in the open, so this one is made up in its schema, a CSV or JSONL with a
+column each: Question "Which particle carries the electromagnetic force?", Correct Answer "The photon",
+Incorrect Answer 1 "The gluon", Incorrect Answer 2 "The graviton", Incorrect Answer 3 "The Higgs boson".
+"""
+
+from __future__ import annotations
+
+from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question
+from foretell.evaluation.benchmarks.reasoning import WINDOW, at_the_end
+from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.policies.stop.schedules import Staged
+
+
+def question(row: Row) -> Question:
+    """The right one comes first, so the options are shuffled."""
+    wrong = [row.text(f"Incorrect Answer {number}") for number in (1, 2, 3)]
+    options = tuple(option.strip() for option in (row.text("Correct Answer"), *wrong))
+    named = row.values.get("Record ID")
+    return Question(row.text("Question"), options, 0, named if isinstance(named, str) else "")
+
+
+GPQA = MultipleChoice(
+    name="gpqa",
+    source=Source(
+        "gpqa",
+        ("gpqa_main.csv", "gpqa_main.jsonl"),
+        Hub("Idavidrein/gpqa", "gpqa_main", "train"),
+        licence="GPQA is gated and never redistributed: give the path of your own copy.",
+    ),
+    question=question,
+    shuffled=True,
+    options=at_the_end(WINDOW, blank=0, answer_length=1),
+    thresholds=Staged(8.0, 5.0, 3.5),
+)

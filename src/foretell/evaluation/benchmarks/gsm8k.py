@@ -1,0 +1,71 @@
+r"""GSM8K: 1319 word problems of grade school arithmetic; the answer is a number.
+
+{"question": "Janet's ducks lay 16 eggs per day. She eats three for breakfast every morning and bakes muffins for her
+ friends every day with four. She sells the remainder at the farmers' market daily for $2 per fresh duck egg. How much
+ in dollars does she make every day at the farmers' market?", "answer": "... She makes 9 * 2 = $<<9*2=18>>18 every day
+ at the farmer's market.\n#### 18"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretell.engine.engine import Completion
+from foretell.evaluation import answers
+from foretell.evaluation.benchmark import Example
+from foretell.evaluation.benchmarks.reasoning import WINDOW, at_the_end
+from foretell.evaluation.benchmarks.source import Hub, Row, Source, distinct, fingerprint, pick
+from foretell.policies.stop.schedules import Staged
+
+SOURCE = Source("gsm8k", ("test.jsonl", "hf_test.jsonl"), Hub("openai/gsm8k", "main", "test"))
+
+
+@dataclass(frozen=True, slots=True)
+class GSM8K:
+    """Implements `Benchmark`."""
+
+    name: str = "gsm8k"
+    window: int = WINDOW  # the paper's ablations use 128 as well
+    thresholds: Staged = Staged(8.0, 5.0, 3.5)
+    strict: bool = False  # not the last number of a text that states none
+
+    @property
+    def source(self) -> Source:
+        return SOURCE
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The suffix at 200 to 202, the number at 204 to 208."""
+        return at_the_end(self.window, blank=1, answer_length=5)
+
+    def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
+        return pick(distinct([self.example(row) for row in SOURCE.rows(source)]), limit, seed)
+
+    def example(self, row: Row) -> Example:
+        asked, worked = row.text("question"), row.text("answer")
+        _, mark, after = worked.rpartition("####")
+        gold = answers.plain_number(after)
+        if not mark or gold is None:
+            raise row.error("'answer' must end with '#### ' and a number")
+        prompt = (
+            "Solve the following problem step by step. End with a line of the form 'The answer is N', where N is a "
+            f"plain number without a unit.\n\n{asked.strip()}"
+        )
+        return Example(f"gsm8k/{fingerprint(asked)}", prompt, gold)
+
+    def extract(self, completion: Completion) -> str | None:
+        """What the text states; else what stands in the answer region; else the text's last number, unless strict.
+
+        The text comes first because a number may be longer than the region.
+        """
+        region = answers.number(completion.answer) if completion.answer else None
+        return answers.stated_number(completion.text) or region or answers.number(completion.text, strict=self.strict)
+
+    def grade(self, example: Example, answer: str | None) -> bool:
+        """Whether it is the right number. Where the question counts in millions, "4 million" is 4 as well."""
+        asked = str(example.prompt).lower()
+        scaled = [answers.plain_number(f"{example.gold} {word}") for word in answers.SCALES if word in asked]
+        return answer is not None and answer in {example.gold, *scaled}

@@ -1,0 +1,197 @@
+"""Where a benchmark's rows come from: a path, the folder that FORETELL_DATA names, or the Hugging Face hub."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib
+import io
+import json
+import os
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from foretell.errors import RequestError
+from foretell.evaluation.benchmark import Example
+
+VARIABLE = "FORETELL_DATA"
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A data set on the hub, down to the split."""
+
+    path: str
+    config: str | None
+    split: str
+    revision: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.config + ', ' if self.config else ''}{self.split})"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The folder of a benchmark, the names that its file may have, and its place on the hub."""
+
+    folder: str
+    files: tuple[str, ...]
+    hub: Hub | None = None
+    licence: str = ""  # what someone should know who has to fetch it
+
+    def find(self, path: Path | None = None) -> Path | None:
+        """The first file that exists: `path` itself, or in that folder, or in the one that FORETELL_DATA names."""
+        if path is not None and path.is_file():
+            return path
+        return next((place for place in self._places(path) if place.is_file()), None)
+
+    def _places(self, path: Path | None) -> list[Path]:
+        shared = data_folder()
+        folders = [path / self.folder, path] if path is not None else [shared / self.folder] if shared else []
+        return [folder / name for folder in folders for name in self.files]
+
+    def rows(self, path: Path | None) -> list[Row]:
+        """Every row, from the first place that has the file."""
+        found = self.find(path)
+        if found is not None:
+            return list(read(found))
+        problem = "not asked, a path was given" if path is not None else "not there"
+        if path is None and self.hub is not None:
+            try:
+                return list(download(self.hub))
+            except (ImportError, OSError, RuntimeError, ValueError) as error:
+                problem = "the package datasets is not installed" if isinstance(error, ImportError) else str(error)
+        raise RequestError(self._missing(path, self._places(path), problem))
+
+    def _missing(self, path: Path | None, looked: Sequence[Path], problem: str) -> str:
+        told = f"no data for {self.folder}: it wants {' or '.join(self.files)}"
+        if looked:
+            told += f"; looked for {', '.join(map(str, looked))}"
+        elif path is None:
+            told += f" in a folder {self.folder} of the folder that the variable {VARIABLE} names, which is not set"
+        told += f"; hub {self.hub}: {problem}" if self.hub else ""
+        return told + (f". {self.licence}" if self.licence else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row, which knows where it stands so that a complaint can say it."""
+
+    values: Mapping[str, Any]
+    where: str
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def error(self, problem: str) -> RequestError:
+        return RequestError(f"{self.where}: {problem}")
+
+    def value(self, name: str) -> Any:
+        if name not in self.values:
+            raise self.error(f"there is no {name!r} (there is: {', '.join(map(repr, self.values)) or 'nothing'})")
+        return self.values[name]
+
+    def text(self, name: str, empty: bool = False) -> str:
+        found = self.value(name)
+        if not isinstance(found, str) or not (found.strip() or empty):
+            raise self.error(f"{name!r} must be a text{'' if empty else ' that is not empty'}, got {found!r:.80}")
+        return found
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        found = self.value(name)
+        if not isinstance(found, Sequence) or isinstance(found, str) or not all(isinstance(one, str) for one in found):
+            raise self.error(f"{name!r} must be a list of texts, got {found!r:.80}")
+        return tuple(found)
+
+    def whole(self, name: str, low: int, high: int) -> int:
+        """A number from low to high; the hub writes some as text."""
+        found = self.value(name)
+        allowed = {str(one): one for one in range(low, high + 1)}
+        if isinstance(found, bool) or str(found) not in allowed:
+            raise self.error(f"{name!r} must be a whole number from {low} to {high}, got {found!r:.80}")
+        return allowed[str(found)]
+
+    def part(self, name: str) -> Row:
+        """A row in this row."""
+        found = self.value(name)
+        if not isinstance(found, Mapping):
+            raise self.error(f"{name!r} must be an object, got {found!r:.80}")
+        return Row(found, f"{self.where}, {name}")
+
+
+def data_folder() -> Path | None:
+    """The folder that FORETELL_DATA names, or None. The only place that reads the variable."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else None
+
+
+def read(file: Path) -> Iterator[Row]:
+    """The rows of a JSON, JSONL or CSV file, each with its line (its place, in a JSON list)."""
+    try:
+        packed = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        text = packed.decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as problem:
+        raise RequestError(f"{file} cannot be read: {problem}") from problem
+    kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
+    if kind == ".csv":
+        table = csv.DictReader(io.StringIO(text, newline=""))
+        yield from (Row(row, f"{file}, line {table.line_num}") for row in table)
+    elif kind == ".json":
+        listed = _json(text, str(file))
+        if not isinstance(listed, list):
+            raise RequestError(f"{file}: expected a list of rows")
+        yield from (_row(one, f"{file}, row {place}") for place, one in enumerate(listed, 1))
+    else:
+        for number, line in enumerate(text.split("\n"), 1):  # not splitlines: texts hold other line ends
+            where = f"{file}, line {number}"
+            if line.strip():
+                yield _row(_json(line, where), where)
+
+
+def download(hub: Hub) -> Iterator[Row]:
+    """The rows of a data set on the hub, through the package datasets."""
+    datasets = importlib.import_module("datasets")
+    table = datasets.load_dataset(hub.path, hub.config, split=hub.split, revision=hub.revision)
+    for place, row in enumerate(table, 1):
+        yield _row(row, f"{hub}, row {place}")
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise RequestError(f"{where}: not JSON: {problem}") from problem
+
+
+def _row(value: Any, where: str) -> Row:
+    if not isinstance(value, Mapping):
+        raise RequestError(f"{where}: expected an object, got {value!r:.80}")
+    return Row(value, where)
+
+
+def fingerprint(*parts: str) -> str:
+    """A short id of a text for data that has none: the same wherever the rows come from, in whatever order."""
+    return sha256("\x1f".join(parts).encode()).hexdigest()[:10]
+
+
+def distinct(examples: Sequence[Example]) -> list[Example]:
+    """The same examples; where two have one id (a question asked twice), the later ones are numbered."""
+    seen: dict[str, int] = {}
+    told: list[Example] = []
+    for example in examples:
+        seen[example.id] = count = seen.get(example.id, 0) + 1
+        told.append(example if count == 1 else replace(example, id=f"{example.id}-{count}"))
+    return told
+
+
+def pick(examples: Sequence[Example], limit: int | None, seed: int) -> list[Example]:
+    """All of them, or `limit` chosen and ordered by `seed`; a smaller limit gives the first of a larger one."""
+    if limit is None:
+        return list(examples)
+    if limit < 1:
+        raise RequestError(f"limit must be at least 1, got {limit}")
+    return random.Random(seed).sample(examples, len(examples))[:limit]  # noqa: S311 - a choice, not a secret

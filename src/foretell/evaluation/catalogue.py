@@ -1,0 +1,91 @@
+"""Every task by name: the bundled model's own, the public benchmarks of the paper, and prompts from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from foretell.errors import RequestError, unknown
+from foretell.evaluation.benchmark import Benchmark
+from foretell.evaluation.benchmarks import BENCHMARKS, PublicBenchmark, find
+from foretell.evaluation.benchmarks.bundled import BUNDLED
+from foretell.evaluation.benchmarks.code import Code
+from foretell.evaluation.benchmarks.prompts import Prompts
+from foretell.evaluation.benchmarks.without_suffix import Free, announced
+
+# The bundled model's tasks keep their names; a public benchmark of the same name goes by another here.
+RENAMED = {"countdown_cd4": "countdown"}
+PUBLIC: dict[str, str] = {name: name for name in BENCHMARKS if name not in BUNDLED} | RENAMED
+FREE: dict[str, str] = {f"{name}-free": known for name, known in PUBLIC.items() if announced(BENCHMARKS[known])}
+CATALOGUE: tuple[str, ...] = (*BUNDLED, *PUBLIC, *FREE, Prompts.name)
+ABOUT = {
+    "word": "word problems of one to five steps",
+    "word_96": "word problems in a window of 96",
+    "choice": "word problems with four ranges",
+    "sudoku": "Sudoku on 4x4 cells",
+    "countdown": "three numbers, one target",
+    "mmlu": "questions of 57 subjects",
+    "arc_challenge": "science questions",
+    "hellaswag": "how a text goes on",
+    "truthfulqa": "popular falsehoods",
+    "winogrande": "what fills a gap in a sentence",
+    "piqa": "how to reach an everyday goal",
+    "gsm8k": "grade school word problems",
+    "gsm8k_128": "gsm8k in a window of 128",
+    "gpqa": "questions written by experts",
+    "humaneval": "Python functions to complete",
+    "mbpp": "short Python tasks",
+    "countdown_cd3": "three numbers, one target",
+    "countdown_cd4": "four numbers, one target",
+    "countdown_cd5": "five numbers, one target",
+    "sudoku4x4": "public 4x4 Sudokus",
+    Prompts.name: "your own prompts, from a file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """What a listing says about one task."""
+
+    name: str
+    about: str
+    kind: str  # "bundled", "benchmark" or "prompts"
+    data: str = ""  # of a benchmark: "found", "on the hub" or "missing"
+    runs_code: bool = False  # grading runs programs that a model wrote
+
+
+def benchmark_named(name: str, allow_code_execution: bool = False) -> Benchmark:
+    """The benchmark of that name; `allow_code_execution` lets it run programs that a model wrote."""
+    if name == Prompts.name:
+        return Prompts()
+    if name in BUNDLED:
+        return BUNDLED[name]
+    if name in PUBLIC:
+        return find(PUBLIC[name], allow_execution=allow_code_execution)
+    if name in FREE:
+        return Free(find(FREE[name]))
+    raise RequestError(unknown("task", name, CATALOGUE))
+
+
+def list_tasks() -> Iterator[TaskInfo]:
+    """Every task, with whether its data are there."""
+    for name in CATALOGUE:
+        if name == Prompts.name:
+            yield TaskInfo(name, ABOUT[name], "prompts")
+        elif name in BUNDLED:
+            yield TaskInfo(name, _about(name), "bundled")
+        else:
+            known = BENCHMARKS[PUBLIC.get(name) or FREE[name]]
+            yield TaskInfo(name, _about(name), "benchmark", _data(known), isinstance(known, Code))
+
+
+def _about(name: str) -> str:
+    base = name.removesuffix("-free")
+    return ABOUT[name] if base == name else f"{base}, nothing pinned"
+
+
+def _data(benchmark: PublicBenchmark) -> str:
+    if benchmark.source.find() is not None:
+        return "found"
+    return "on the hub" if benchmark.source.hub is not None and find_spec("datasets") is not None else "missing"

@@ -1,0 +1,276 @@
+"""The report of an evaluation: what each recipe scores and costs, and how it compares with the first one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretell.engine.trace_files import replacing
+from foretell.errors import RequestError
+from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
+from foretell.evaluation.manifest import read_manifest
+from foretell.evaluation.records import Record, read_records
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One recipe. What compares it with the first one counts the `pairs`: examples that both have finished."""
+
+    recipe: str
+    n: int
+    accuracy: float
+    accuracy_low: float  # Wilson, 95%
+    accuracy_high: float
+    fallbacks: float | None  # share of answers that the text does not state; None: not noted
+    steps: float  # mean
+    budget: float  # mean
+    forwards: float  # mean
+    computed: float  # mean columns that these computed
+    padded: float | None  # share of padding in what the passes really took; None: not counted
+    tokens_per_forward: float  # response tokens, up to the end of the text
+    seconds: float  # of the clock, for an example
+    settled: float  # share that the stopping rule ended
+    pairs: int
+    step_speedup: float  # the first recipe's steps over this one's
+    budget_speedup: float  # the first recipe's budget over this one's steps: the paper's, whose decoder idles at pins
+    clock_speedup: float
+    difference: float  # of the accuracies
+    difference_low: float  # bootstrap over pairs, 95%
+    difference_high: float
+    lost: int  # right under the first recipe, wrong under this one
+    won: int
+    mcnemar_p: float
+    agreement: float  # share of equal answers
+    penalised_speedup: float | None  # step_speedup x (accuracy / the first recipe's)^4
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    manifest: Mapping[str, Any]
+    rows: tuple[Row, ...]
+
+    @property
+    def expected(self) -> int:
+        """Examples that every recipe has when the evaluation is complete."""
+        return int(self.manifest["examples"])
+
+    @property
+    def title(self) -> str:
+        kept = self.manifest
+        read = ", strict" if kept.get("strict") else ""
+        return f"{kept['task']}{read}, {kept['model']}, seed {kept['seed']}, n = {self._count()}"
+
+    def _count(self) -> str:
+        finished = {row.n for row in self.rows}
+        if finished == {self.expected}:
+            return str(self.expected)
+        return f"{'/'.join(str(row.n) for row in self.rows)} of {self.expected} (not complete)"
+
+    def cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Headings and rows, ready to print."""
+        return HEADINGS, [_cells(row, first=index == 0) for index, row in enumerate(self.rows)]
+
+    def markdown(self) -> str:
+        headings, rows = self.cells()
+        ruler = (" --- ", *(" ---: " for _ in headings[1:]))
+        table = "\n".join("| " + " | ".join(row) + " |" for row in (headings, *rows))
+        top, _, rest = table.partition("\n")
+        listed = "".join(
+            f"- `{name}` is `{used['recipe']}`" + _options(used["options"]) + "\n"
+            for name, used in self.manifest["recipes"].items()
+        )
+        return f"# {self.title}\n\n{top}\n|{'|'.join(ruler)}|\n{rest}\n\n{LEGEND}\n\n{listed}"
+
+    def tables(self, width: int) -> list[Table]:
+        """One table of all columns where it fits into `width` characters, else several, with the recipes in each."""
+        named = min(WIDEST, width // 3)
+        shown: list[list[int]] = [[0]]
+        for group in GROUPS:
+            if len(shown[-1]) > 1 and _needs(self._table((*shown[-1], *group), named)) > width:
+                shown.append([0])
+            shown[-1] += group
+        return [self._table(columns, named, None if place else self.title) for place, columns in enumerate(shown)]
+
+    def _table(self, columns: Sequence[int], named: int, title: str | None = None) -> Table:
+        """Some of the columns, with recipes folded that have more than `named` characters."""
+        from rich.box import SIMPLE  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+
+        headings, rows = self.cells()
+        table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+        for place in columns:
+            if place:
+                table.add_column(headings[place].replace(" ", "\n"), justify="right", no_wrap=True)
+            else:
+                table.add_column(headings[place], overflow="fold", max_width=named)
+        for row in rows:
+            table.add_row(*(row[place] for place in columns))
+        return table
+
+    def save(self, folder: Path) -> None:
+        """report.md and report.json."""
+        whole = {"manifest": self.manifest, "rows": [asdict(row) for row in self.rows]}
+        for name, text in (("report.md", self.markdown()), ("report.json", json.dumps(whole, indent=2) + "\n")):
+            with replacing(folder / name) as file:
+                file.write(text.encode())
+
+
+HEADINGS = (
+    "recipe", "n", "accuracy", "95%", "fallback", "steps", "budget", "step speedup", "clock speedup", "forwards",
+    "columns", "padded", "tokens per forward", "difference", "95%", "p", "agreement", "penalised speedup",
+)  # as in report.json  # fmt: skip
+GROUPS = ((1, 2, 3, 4), (5, 6), (7,), (8,), (9,), (10, 11), (12,), (13, 14, 15), (16,), (17,))  # stay in one table
+WIDEST = 40  # characters of a recipe on one line
+LEGEND = (
+    "Accuracy with Wilson's 95% interval. Fallback: share of answers that the text does not state, such as a last "
+    "number. Steps, budget, forwards (forward passes) and columns (computed by these "
+    "passes) are means per example. Step speedup: the first recipe's mean steps divided by this recipe's; clock "
+    "speedup: the same for wall-clock time. Padded: share of the computed columns that was padding. Tokens per "
+    "forward: response tokens, up to the end of the text. Difference: accuracy minus the first recipe's, in points, "
+    "with a paired bootstrap interval and McNemar's exact p. Agreement: answers equal to the first recipe's. "
+    "Penalised speedup: step speedup x (accuracy / the first recipe's)^4."
+)
+
+
+def report(folder: Path | str, seed: int = 0) -> Report:
+    """The report of a folder of results, complete or not; `seed` is the bootstrap's."""
+    manifest = read_manifest(folder)
+    return Report(manifest, compare(read_records(folder), tuple(manifest["order"]), seed))
+
+
+def compare(records: Sequence[Record], recipes: Sequence[str], seed: int = 0) -> tuple[Row, ...]:
+    """One row for each of the `recipes` that has results."""
+    by_recipe: dict[str, dict[str, Record]] = {name: {} for name in recipes}
+    for record in records:
+        by_recipe[record.recipe][record.id] = record
+    base = by_recipe[recipes[0]]
+    if not base:
+        raise RequestError(f"there are no results yet for {recipes[0]!r}, with which the others are compared")
+    return tuple(_row(name, found, base, seed) for name, found in by_recipe.items() if found)
+
+
+def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], seed: int) -> Row:
+    mine = list(found.values())
+    right = sum(record.correct for record in mine)
+    low, high = wilson(right, len(mine))
+    pairs = [(base[key], record) for key, record in found.items() if key in base]
+    return Row(
+        recipe=name,
+        n=len(mine),
+        accuracy=right / len(mine),
+        accuracy_low=low,
+        accuracy_high=high,
+        fallbacks=_fallbacks(mine),
+        steps=_mean([one.steps for one in mine]),
+        budget=_mean([one.budget for one in mine]),
+        forwards=_mean([one.forwards for one in mine]),
+        computed=_mean([one.computed for one in mine]),
+        padded=_padded(mine),
+        tokens_per_forward=sum(one.tokens for one in mine) / sum(one.forwards for one in mine),
+        seconds=_mean([one.wall for one in mine]),
+        settled=_mean([one.finish == "settled" for one in mine]),
+        **_paired(pairs, seed),
+    )
+
+
+def _fallbacks(records: Sequence[Record]) -> float | None:
+    noted = [one.fallback for one in records if one.fallback is not None]
+    return _mean(noted) if noted else None
+
+
+def _padded(records: Sequence[Record]) -> float | None:
+    counted = [(one.computed, one.spent) for one in records if one.spent]
+    return 1 - sum(needed for needed, _ in counted) / sum(spent for _, spent in counted) if counted else None
+
+
+def _paired(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[str, Any]:
+    nan = float("nan")
+    if not pairs:
+        names = (
+            "step_speedup",
+            "budget_speedup",
+            "clock_speedup",
+            "difference",
+            "difference_low",
+            "difference_high",
+            "agreement",
+        )
+        return dict.fromkeys(names, nan) | {
+            "pairs": 0,
+            "lost": 0,
+            "won": 0,
+            "mcnemar_p": nan,
+            "penalised_speedup": None,
+        }
+    base, mine = ([pair[side] for pair in pairs] for side in (0, 1))
+    differences = [float(after.correct) - float(before.correct) for before, after in pairs]
+    low, high = bootstrap(differences, seed)
+    lost, won = differences.count(-1.0), differences.count(1.0)
+    steps = _mean([one.steps for one in mine])
+    speedup = _mean([one.steps for one in base]) / steps
+    clock = _mean([one.wall for one in mine])
+    scores = [_mean([one.correct for one in side]) for side in (mine, base)]
+    return {
+        "pairs": len(pairs),
+        "step_speedup": speedup,
+        "budget_speedup": _mean([one.budget for one in base]) / steps,
+        "clock_speedup": _mean([one.wall for one in base]) / clock if clock else nan,
+        "difference": _mean(differences),
+        "difference_low": low,
+        "difference_high": high,
+        "lost": lost,
+        "won": won,
+        "mcnemar_p": mcnemar(lost, won),
+        "agreement": _mean([before.answer == after.answer for before, after in pairs]),
+        "penalised_speedup": penalised_speedup(speedup, *scores),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _cells(row: Row, first: bool) -> tuple[str, ...]:
+    left = (
+        row.recipe,
+        str(row.n),
+        f"{row.accuracy:.1%}",
+        f"{100 * row.accuracy_low:.1f}-{100 * row.accuracy_high:.1f}",
+        "" if row.fallbacks is None else f"{row.fallbacks:.1%}",
+        f"{row.steps:.1f}",
+        f"{row.budget:g}",
+        f"{row.step_speedup:.2f}x",
+        f"{row.clock_speedup:.2f}x",
+        f"{row.forwards:.1f}",
+        f"{row.computed:.0f}",
+        "" if row.padded is None else f"{row.padded:.1%}",
+        f"{row.tokens_per_forward:.2f}",
+    )
+    if first:
+        return (*left, "", "", "", "", "" if row.penalised_speedup is None else f"{row.penalised_speedup:.2f}")
+    return (
+        *left,
+        f"{100 * row.difference:+.1f}",
+        f"{100 * row.difference_low:+.1f} to {100 * row.difference_high:+.1f}",
+        f"{row.mcnemar_p:.2g}",
+        f"{row.agreement:.1%}",
+        "" if row.penalised_speedup is None else f"{row.penalised_speedup:.2f}",
+    )
+
+
+def _needs(table: Table) -> int:
+    """Characters that a table takes if nothing of it is folded."""
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(width=1000)
+    return console.measure(table).maximum
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return " with " + ", ".join(f"{name} = {value!r}" for name, value in options.items()) if options else ""

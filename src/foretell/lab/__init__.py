@@ -1,1 +1,0 @@
-"""Training, evaluation and study of diffusion language models."""

@@ -1,0 +1,62 @@
+"""A task read from a file: one JSON object a line with a "prompt" and a "response"."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from numpy.random import Generator
+
+from foretell.errors import RecipeError
+from foretell.tasks.problem import Piece, Problem, held_out
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Implements `Task`. A response is right when it is the one of the file."""
+
+    name: str
+    window: int
+    block: int
+    problems: tuple[Problem, ...]
+    suffix: str = ""
+
+    @classmethod
+    def read(cls, file: Path, name: str, window: int, block: int) -> Pairs:
+        if not file.is_file():
+            raise RecipeError(f"there is no file {file} for the task {name!r}")
+        lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        problems = tuple(_problem(line, f"{file}, line {number}") for number, line in lines if line.strip())
+        kept = sum(held_out(problem.core) for problem in problems)
+        if not 0 < kept < len(problems):
+            raise RecipeError(
+                f"{file} has {len(problems)} pairs, of which {kept} are held out by a hash of their prompt; training "
+                "needs some on either side, so some dozens of different prompts"
+            )
+        return cls(name, window, block, problems)
+
+    @property
+    def answer_length(self) -> int:
+        return self.window
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(text for problem in self.problems for text in (problem.prompt, problem.response))
+
+    def sample(self, rng: Generator) -> Problem:
+        return self.problems[rng.integers(len(self.problems))]
+
+    def check(self, problem: Problem, text: str) -> bool:
+        return text.strip() == problem.response.strip()
+
+
+def _problem(line: str, where: str) -> Problem:
+    try:
+        pair = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RecipeError(f"{where}: not valid JSON: {error}") from error
+    given = isinstance(pair, dict) and all(isinstance(pair.get(key), str) for key in ("prompt", "response"))
+    if not given:
+        raise RecipeError(f'{where}: needs an object with the texts "prompt" and "response", got {line[:60]}')
+    return Problem(pair["prompt"], pair["prompt"], (Piece(pair["response"], 2),), "", "", 0)

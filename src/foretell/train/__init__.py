@@ -1,0 +1,1 @@
+"""Training and distilling LLaDA-format models."""

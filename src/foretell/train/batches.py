@@ -1,0 +1,185 @@
+"""From problems to tensors: prompts padded on the left, responses laid out in their window, hidden positions drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor
+
+from foretell.engine.codec import Codec
+from foretell.errors import ModelError, RecipeError, VocabularyError
+from foretell.loop.protocols import Inputs
+from foretell.tasks import Piece, Problem, Task, draw
+from foretell.tasks.problem import GIVEN
+from foretell.tasks.vocabulary import EOS, EOT, MASK, START, UNKNOWN
+from foretell.train.config import Course
+from foretell.train.masks import Bools, Floats, Ints, Masking
+
+GROUP = 16  # steps whose batches are drawn together, so that rows of like length share a batch
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One response in its window, position by position."""
+
+    prompt: list[int]
+    tokens: Ints  # [N]
+    level: Ints  # [N]
+    weight: Floats  # [N] of each position's loss
+    free: Bools  # [N] false where a decoder pins the token
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one task, ready for the network."""
+
+    inputs: Inputs
+    row: Tensor  # [n] rows of the hidden positions
+    at: Tensor  # [n] their places in the window
+    target: Tensor  # [n] their tokens
+    weight: Tensor  # [n] their share of the loss; the rows' shares are independent of how much is hidden
+
+    @property
+    def tokens(self) -> int:
+        return self.inputs.canvas.numel()
+
+
+class Encoder:
+    """Token ids of problems, and the level of each token."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, eos_weight: float = 0.2, *, eos: int | None = None, mask: int | None = None
+    ) -> None:
+        self.tokenizer, self.eos_weight = tokenizer, eos_weight
+        self.eos = special(tokenizer, EOS) if eos is None else eos
+        self.mask = special(tokenizer, MASK) if mask is None else mask
+        self.unknown = tokenizer.token_to_id(UNKNOWN)
+
+    def prompt(self, text: str) -> list[int]:
+        ids: list[int] = self.encoding(f"{START}{text}{EOT}").ids
+        return ids
+
+    def encoding(self, text: str) -> Encoding:
+        """Never a silent unknown token: what the vocabulary lacks cannot be trained."""
+        made = self.tokenizer.encode(text, add_special_tokens=False)
+        if self.unknown in made.ids:
+            start, end = made.offsets[made.ids.index(self.unknown)]
+            raise VocabularyError(f"the vocabulary has no {text[start:end]!r}, which stands in {text!r}")
+        return made
+
+    def levelled(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+        """Tokens of the joined pieces with their levels. A token's last letter decides: its blanks come first."""
+        levels = [piece.level for piece in pieces for _ in piece.text]
+        encoding = self.encoding("".join(piece.text for piece in pieces))
+        return [(token, levels[end - 1]) for token, (_, end) in zip(encoding.ids, encoding.offsets, strict=True)]
+
+    def row(self, problem: Problem, window: int, *, pinned: bool) -> Row:
+        """Lay a response out; with `pinned` the suffix and the answer stand at the window's end, else EOS does."""
+        chain = self.levelled(problem.pieces)
+        suffix = self.levelled((Piece(problem.suffix),))
+        answer = self.levelled((Piece(problem.answer, problem.level),))
+        room = window - len(chain) - len(suffix) - len(answer)
+        if room < 0:
+            raise RecipeError(
+                f"a response of {window - room} tokens does not fit a window of {window}: {problem.response!r}"
+            )
+        fill = [(self.eos, 0)] * room
+        tail = (*fill, *suffix, *answer) if pinned else (*suffix, *answer, *fill)
+        tokens, level = np.array([*chain, *tail], dtype=np.int64).T
+        ended = tokens == self.eos
+        weight = np.where(ended & np.roll(ended, 1), self.eos_weight, 1.0)  # the first EOS says where the text ends
+        free = level > GIVEN
+        if pinned:
+            end = window - len(answer)
+            free[end - len(suffix) : end] = False
+        return Row(self.prompt(problem.prompt), tokens, level, weight, free)
+
+
+class ChatEncoder(Encoder):
+    """The same for any checkpoint: prompts by its own chat template, where it has one."""
+
+    def __init__(self, codec: Codec, eos_weight: float) -> None:
+        super().__init__(codec.tokenizer, eos_weight, eos=next(iter(codec.end_ids), None), mask=codec.mask_id)
+        self.codec = codec
+
+    def prompt(self, text: str) -> list[int]:
+        return self.codec.prompt(text)
+
+
+def special(tokenizer: Tokenizer, token: str) -> int:
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise ModelError(f"the tokenizer has no {token}, which training needs")
+    return found
+
+
+def assemble(rows: Sequence[Row], block: int, encoder: Encoder, masking: Masking, rng: Generator) -> Batch:
+    tokens, level, weight, free = (
+        np.stack([getattr(row, name) for row in rows]) for name in ("tokens", "level", "weight", "free")
+    )
+    hidden, near = masking.draw(rng, level, free, block)
+    noisy = np.where(hidden, encoder.mask, tokens)
+    inputs = canvas([row.prompt for row in rows], noisy, encoder.eos)
+    row, at = np.nonzero(hidden)
+    share = weight * near / ((near * hidden).sum(1, keepdims=True) * len(rows))
+    return Batch(
+        inputs, torch.from_numpy(row), torch.from_numpy(at), torch.from_numpy(tokens[hidden]),
+        torch.from_numpy(share[hidden]).float(),
+    )  # fmt: skip
+
+
+def canvas(prompts: Sequence[Sequence[int]], window: Ints, pad: int) -> Inputs:
+    """One uncached forward pass over all columns, asked for the window."""
+    longest = max(map(len, prompts))
+    rows, size = window.shape
+    ids = np.full((rows, longest + size), pad, dtype=np.int64)
+    valid = np.zeros_like(ids, dtype=bool)
+    ids[:, longest:], valid[:, longest:] = window, True
+    for i, prompt in enumerate(prompts):
+        ids[i, longest - len(prompt) : longest] = prompt
+        valid[i, longest - len(prompt) : longest] = True
+    places = (valid.cumsum(1) - 1).clip(0)
+    columns = torch.arange(longest + size).expand(rows, -1)
+    return Inputs(
+        torch.from_numpy(ids), torch.from_numpy(places), torch.from_numpy(valid), columns, columns[:, longest:], None
+    )
+
+
+def encode(problems: Sequence[Problem], task: Task, encoder: Encoder, rng: Generator) -> list[Row]:
+    """Half of the rows in either layout, where the task has two."""
+    both = bool(task.suffix)
+    return [encoder.row(p, task.window, pinned=both and bool(rng.random() < 0.5)) for p in problems]
+
+
+def batches(recipe: Course, encoder: Encoder, rank: int, start: int) -> Iterator[tuple[str, Batch]]:
+    """Endless batches from step `start` on, each of one task; tasks take turns by their share of the mix."""
+    group, skip = divmod(start, GROUP)
+    while True:
+        rng = np.random.default_rng([recipe.seed, rank, group])
+        phase = recipe.phase(group * GROUP)
+        names = list(phase.mix)
+        shares = np.array(list(phase.mix.values()))
+        edges = np.cumsum(shares / shares.sum())
+        turns = rng.permutation(np.searchsorted(edges, (np.arange(GROUP) + rng.random()) / GROUP))
+        waiting = {
+            name: group_of(recipe, encoder, phase.masking, name, int((turns == i).sum()), rng)
+            for i, name in enumerate(names)
+        }
+        for index, turn in enumerate(turns):
+            batch = waiting[names[turn]].pop()
+            if index >= skip:
+                yield names[turn], batch
+        group, skip = group + 1, 0
+
+
+def group_of(recipe: Course, encoder: Encoder, masking: Masking, name: str, count: int, rng: Generator) -> list[Batch]:
+    task, size = recipe.tasks[name], recipe.rows[name]
+    rows = encode(draw(task, rng, count * size, test=False), task, encoder, rng)
+    rows.sort(key=lambda row: len(row.prompt))
+    cuts = [rows[i * size : (i + 1) * size] for i in range(count)]
+    return [assemble(cuts[i], task.block, encoder, masking, rng) for i in rng.permutation(count)]

@@ -1,0 +1,63 @@
+"""The log of a run: losses and accuracies as lines of JSON, and lines of progress for a person."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from foretell.engine.trace_files import replacing
+from foretell.train.config import Course
+from foretell.train.processes import mean_over_processes
+
+LOG = "log.jsonl"
+
+
+class Log:
+    """Only the first process writes."""
+
+    def __init__(self, recipe: Course, rank: int, start: int) -> None:
+        self.path = recipe.out / LOG
+        self.recipe, self.active = recipe, rank == 0
+        self.start, self.begun = start, time.monotonic()
+        self.losses: dict[str, list[float]] = {name: [] for name in recipe.names}
+        if self.active:
+            recipe.out.mkdir(parents=True, exist_ok=True)
+            kept = [x for x in self.lines() if x["step"] <= start]  # what came after the checkpoint is done again
+            with replacing(self.path) as file:
+                file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Whole lines; a kill may have left half of one at the end."""
+        text = self.path.read_text() if self.path.is_file() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def add(self, name: str, loss: float) -> None:
+        self.losses[name].append(loss)
+
+    def flush(self, step: int) -> None:
+        """Mean loss of each task over all processes since the last flush."""
+        sums = torch.tensor([[sum(each), len(each)] for each in self.losses.values()], dtype=torch.float64)
+        total, count = mean_over_processes(sums).T.tolist()
+        means = {name: t / c for name, t, c in zip(self.losses, total, count, strict=True) if c}
+        self.losses = {name: [] for name in self.losses}
+        seconds = (time.monotonic() - self.begun) / (step - self.start)
+        self.write({"step": step, "loss": means})
+        if self.active:
+            shown = "  ".join(f"{name} {loss:.3f}" for name, loss in means.items())
+            left = timedelta(seconds=round(seconds * (self.recipe.steps - step)))
+            print(f"step {step}/{self.recipe.steps}  {shown}  {seconds:.2f} s/step  {left} left", flush=True)
+
+    def tested(self, step: int, right: dict[str, float]) -> None:
+        self.write({"step": step, "accuracy": right})
+        if self.active:
+            shown = "  ".join(f"{name} {share:.1%}" for name, share in right.items())
+            print(f"step {step}  held out: {shown}", flush=True)
+
+    def write(self, line: dict[str, Any]) -> None:
+        if self.active:
+            with self.path.open("a") as file:
+                file.write(json.dumps(line) + "\n")

@@ -1,0 +1,191 @@
+"""A run of training or distilling: processes that average their parameters, checkpoints, the log, the written model.
+
+Each process draws its own batches and takes its own steps; every few steps the parameters are averaged. Batches are
+a function of (seed, rank, step), so a run that was killed goes on from its last checkpoint exactly as if nothing had
+happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+from torch.multiprocessing.spawn import spawn
+from torch.optim import AdamW
+
+from foretell.models.family import Settings
+from foretell.models.llada import save_llada
+from foretell.models.transformer import Transformer
+from foretell.tasks import Task
+from foretell.train.accuracy import accuracy
+from foretell.train.batches import Batch, Encoder, batches
+from foretell.train.config import Course
+from foretell.train.log import LOG, Log
+from foretell.train.processes import barrier, mean_over_processes
+
+LATEST = "latest.json"
+COPIED = ("*token*.json", "chat_template*", "foretell.json")  # what a model's folder has beside config and weights
+
+
+@dataclass(slots=True)
+class Run(ABC):
+    """One process's share of a run: the network, its optimiser, the running average and the step."""
+
+    recipe: Course
+    rank: int
+    model: Transformer
+    optimiser: AdamW
+    ema: Transformer
+    step: int = field(default=0, kw_only=True)
+
+    @abstractmethod
+    def encoder(self) -> Encoder: ...
+
+    @abstractmethod
+    def advance(self, batch: Batch) -> float:
+        """One step of this process; its loss."""
+
+    @property
+    def age(self) -> int:
+        """Steps since the running average began."""
+        return self.step
+
+    @property
+    def networks(self) -> dict[str, Transformer]:
+        """What a checkpoint keeps, by name."""
+        return {"model": self.model, "ema": self.ema}
+
+    def budget(self, task: Task) -> int | None:  # noqa: ARG002
+        """Steps of a held-out problem's decoding; None for one step a token."""
+        return None
+
+    def descend(self, loss: Tensor, factor: float) -> float:
+        """Step down the gradient of `loss` at the rates of the parameter groups times `factor`."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["rate"] * factor
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        self.step += 1
+        if self.step % self.recipe.average_every == 0:
+            self.average()
+        return loss.item()
+
+    @torch.no_grad()
+    def average(self) -> None:
+        weights = list(self.model.parameters())
+        flat = nn.utils.parameters_to_vector(weights)
+        nn.utils.vector_to_parameters(mean_over_processes(flat), weights)
+        # A young average follows quickly, so that it does not remember the first weights.
+        kept = min(self.recipe.ema, self.age / (self.age + 10 * self.recipe.average_every))
+        for old, new in zip(self.ema.parameters(), weights, strict=True):
+            old.lerp_(new, 1 - kept)
+
+    def test(self, encoder: Encoder) -> dict[str, float]:
+        """Accuracy of the averaged weights on held-out problems, each process on its own ones."""
+        recipe = self.recipe
+        right = []
+        for index, name in enumerate(recipe.names):
+            task, rng = recipe.tasks[name], np.random.default_rng([recipe.seed, self.rank, index])
+            right.append(accuracy(self.ema, encoder, task, recipe.test_rows, rng, self.budget(task)))
+        return dict(zip(recipe.names, mean_over_processes(torch.tensor(right)).tolist(), strict=True))
+
+    def save(self) -> None:
+        """Every process writes its own state; the step counts as saved once all of them have."""
+        folder = self.recipe.out / f"step-{self.step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: network.state_dict() for name, network in self.networks.items()}
+        state = {"step": self.step, "optimiser": self.optimiser.state_dict(), **weights}
+        replace(folder / f"rank-{self.rank}.pt", lambda path: torch.save(state, path))
+        barrier()
+        if self.rank == 0:
+            line = json.dumps({"step": self.step})
+            replace(self.recipe.out / LATEST, lambda path: path.write_text(line))
+            for old in self.recipe.out.glob("step-*"):
+                if old != folder:
+                    shutil.rmtree(old)
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        latest = self.recipe.out / LATEST
+        if not latest.is_file():
+            return
+        folder = self.recipe.out / f"step-{json.loads(latest.read_text())['step']}"
+        state = torch.load(folder / f"rank-{self.rank}.pt", weights_only=True)
+        self.step = state["step"]
+        self.optimiser.load_state_dict(state["optimiser"])
+        for name, network in self.networks.items():
+            network.load_state_dict(state[name])
+
+
+C = TypeVar("C", bound=Course)
+Start = Callable[[C, int], Run]  # a process's run, from its recipe and its rank
+
+
+def carry_out(recipe: C, start: Start[C]) -> None:
+    """Run a recipe to its end, or go on where it was interrupted."""
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = f"file://{folder}/meeting"
+        if recipe.processes == 1:
+            work(0, recipe, start, meeting, os.getpid())
+        else:
+            spawn(work, (recipe, start, meeting, os.getpid()), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
+
+
+def work(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> None:
+    """One process from start to end; it does not outlive the one that started it."""
+    torch.set_num_threads(1)
+    if recipe.processes > 1:
+        distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=recipe.processes)
+    run = start(recipe, rank)
+    encoder = run.encoder()
+    log = Log(recipe, rank, run.step)
+    stream = batches(recipe, encoder, rank, run.step)
+    while run.step < recipe.steps and (recipe.processes == 1 or os.getppid() == parent):
+        name, batch = next(stream)
+        log.add(name, run.advance(batch))
+        if run.step % recipe.log_every == 0:
+            log.flush(run.step)
+        if run.step % recipe.test_every == 0:
+            log.tested(run.step, run.test(encoder))
+        if run.step % recipe.save_every == 0 or run.step == recipe.steps:
+            run.save()
+    if recipe.processes > 1:
+        distributed.destroy_process_group()
+
+
+def write_model(run: Run, folder: Path) -> None:
+    """The averaged weights in half precision, with the config and the tokenizer's files."""
+    source = run.recipe.model
+    stated = Settings.read(source).values
+    kind = "bfloat16" if stated.get("torch_dtype") == "bfloat16" else "float16"
+    save_llada(run.ema.to(getattr(torch, kind)), folder, **{**stated, "torch_dtype": kind})
+    for path in (path for pattern in COPIED for path in source.glob(pattern)):
+        if path.parent != folder.resolve():
+            shutil.copy(path, folder)
+
+
+def clear(recipe: Course) -> None:
+    """Forget the checkpoints and the log of earlier runs."""
+    (recipe.out / LATEST).unlink(missing_ok=True)
+    (recipe.out / LOG).unlink(missing_ok=True)
+    for folder in recipe.out.glob("step-*"):
+        shutil.rmtree(folder)
+
+
+def replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write beside the path and rename: a kill leaves the old file or the new one, never half of one."""
+    partial = path.with_suffix(".partial")
+    write(partial)
+    partial.replace(path)
