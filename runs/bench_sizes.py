@@ -19,6 +19,7 @@ from foretell.bench.memory import Peak
 from foretell.bench.timing import Stopwatch, Watched, in_turn
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.loop.decode import decode, denoise_step
+from foretell.loop.passes import StepPlan
 from foretell.loop.protocols import Beliefs, Inputs, Stop, Verdict
 from foretell.loop.state import DecodeState
 from foretell.loop.view import StateView
@@ -110,8 +111,8 @@ def ours(model: Transformer, size: Size, steps: int) -> Tensor:
     """Full decoding of an unpinned window. [1, N]"""
     recipe = Recipe(steps=steps, block_length=size.block)
     state = lay_out([Request(tuple(range(10, 10 + size.prompt)), Layout(size.window), recipe)], size.mask)
-    for _ in decode(model, state, recipe):
-        pass
+    for step in decode(model, state, recipe):
+        state = step.after
     return state.window
 
 
@@ -152,14 +153,16 @@ def shares(size: Size, steps: int) -> dict[str, Any]:
     """(b) Of a step's time, the share of the stop check and of everything beside the model; recipes take turns."""
     model, check, inside = size.network(), Stopwatch(), Stopwatch()
     watched = Watched(model, inside.running, inside.running)
-    states = {name: size.state(text) for name, text in RULES.items()}
+    states: dict[str, tuple[DecodeState, Recipe, StepPlan | None]]
+    states = {name: (*size.state(text), None) for name, text in RULES.items()}
     took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in RULES}
     for step in range(steps + 1):
-        for name, (state, recipe) in states.items():
+        for name, (state, recipe, ahead) in states.items():
             check.seconds = inside.seconds = 0.0
             started = time.perf_counter()
-            denoise_step(watched, state, replace(recipe, stop=Checked(recipe.stop, check)))
+            taken = denoise_step(watched, state, replace(recipe, stop=Checked(recipe.stop, check)), ahead)
             whole = time.perf_counter() - started
+            states[name] = taken.after, recipe, taken.ahead
             if step:  # the first one warms up
                 took[name].append((check.seconds / whole, 1 - inside.seconds / whole, whole))
     found: dict[str, Any] = {"size": asdict(size), "steps": steps}

@@ -29,12 +29,11 @@ COUNT = 2000  # problems a task behind those, to calibrate and to look
 FULL = "full"
 # What a replay runs through, from the stored trace to the answer in what a commit emits, and whether that is right.
 CODE = (
-    "derived.py", "errors.py", "layout.py", "protocols.py", "recipe.py", "spec.py", "state.py", "words.py",
-    "policies/region/*.py", "policies/stop/*.py",
-    "engine/codec.py", "engine/completion.py", "engine/engine.py", "engine/files.py", "engine/trace.py",
-    "lab/benchmark.py", "lab/benchmarks/*.py", "lab/bundled.py", "lab/extract.py", "lab/free.py", "lab/jail.py",
-    "lab/sandbox.py", "lab/tasks/*.py",
-    "lab/full.py", "lab/judge.py", "lab/outcomes.py", "lab/replays.py", "lab/results.py",
+    "errors.py", "extras.py", "loop/*.py", "recipes/*.py", "policies/region/*.py", "policies/stop/*.py",
+    "engine/codec.py", "engine/completion.py", "engine/engine.py", "engine/request.py", "engine/trace.py",
+    "engine/trace_files.py", "evaluation/answers/*.py", "evaluation/benchmark.py", "evaluation/benchmarks/*.py",
+    "evaluation/records.py", "evaluation/sandbox/*.py", "tasks/*.py",
+    "certify/decodings.py", "certify/outcomes.py", "certify/replay.py", "certify/train_judge.py",
 )  # fmt: skip
 
 

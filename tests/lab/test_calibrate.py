@@ -342,7 +342,7 @@ def test_a_cache_needs_an_answer_that_is_laid_out(checkpoint: Path, tmp_path: Pa
     [
         ("full verify=recheck", "with verify=recheck no rule can be certified"),
         ("dual region=pattern('a')", "with cache=dual a rule can be certified only where the answer is laid out"),
-        ("full cache=off(near(4)) region=boxed", "with cache=off(window=near(suffix=4)) a rule can be certified"),
+        ("full cache=off(near(4)) region=boxed", "with cache=off(visible=near(suffix=4)) a rule can be certified"),
     ],
 )
 def test_what_a_trace_does_not_hold_is_not_certified(checkpoint: Path, tmp_path: Path, recipe: str, says: str) -> None:
