@@ -34,7 +34,7 @@ test-slow: setup
 
 # lm-evaluation-harness needs other versions of some packages, so it has its own environment and constraints.
 test-lm-eval: $(VENV)-lm-eval/.ready
-	$(VENV)-lm-eval/bin/pytest -m lm_eval tests/lab/test_lm_eval.py
+	$(VENV)-lm-eval/bin/pytest -m lm_eval tests/evaluation/test_lm_eval.py
 
 $(VENV)-lm-eval/.ready: pyproject.toml constraints-lm-eval.txt
 	test -x $(VENV)-lm-eval/bin/python || $(PYTHON) -m venv $(VENV)-lm-eval

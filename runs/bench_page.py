@@ -18,7 +18,7 @@ Part = Mapping[str, Any]
 
 
 def goal(words: str, reached: bool) -> str:
-    return f"- Goal: {words}. {'Reached' if reached else 'Not reached'}."
+    return f"- RiskGoal: {words}. {'Reached' if reached else 'Not reached'}."
 
 
 def network(size: Part) -> str:

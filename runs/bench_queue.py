@@ -15,7 +15,7 @@ from foretell.bench.timing import in_turn
 from foretell.engine.engine import Engine
 from foretell.evaluation.benchmark import Benchmark, Example
 from foretell.evaluation.benchmarks.bundled import BUNDLED
-from foretell.evaluation.task_recipe import Way
+from foretell.evaluation.task_recipe import TaskRecipe
 from shared import BUNDLED_MODEL, SEED
 
 TASK = "word"
@@ -36,8 +36,8 @@ def queue(benchmark: Benchmark, count: int) -> list[Example]:
 
 
 def orders(engine: Engine, benchmark: Benchmark, recipe: str, examples: list[Example]) -> Orders:
-    way = Way.of(recipe, benchmark)
-    return [(one.prompt, way.order(engine, one, SEED)) for one in examples]
+    way = TaskRecipe.of(recipe, benchmark)
+    return [(one.prompt, way.template(engine, one, SEED)) for one in examples]
 
 
 def accuracy(benchmark: Benchmark, examples: list[Example], served: Served) -> float:

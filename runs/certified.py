@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from foretell.certify.coverage import Coverage, Kept, Sets
+from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.families import FAMILIES, Family
 from foretell.certify.outcomes import Outcomes
 from foretell.certify.risk import needed
-from foretell.certify.train_judge import Lesson
+from foretell.certify.train_judge import JudgeConfig
 from foretell.engine.certificate import LOSSES as NAMED
 from foretell.plots.risk import Line, Panel, risk
 from page import command, percent, problems, prose, publish, subject, table
@@ -47,15 +47,15 @@ class Row:
     family: str
     loss: str
     risk: float
-    certified: Kept
-    naive: Kept
-    published: Kept | None  # the published thresholds, whatever they risk
+    certified: CoverageResult
+    naive: CoverageResult
+    published: CoverageResult | None  # the published thresholds, whatever they risk
 
 
 def replayed(task: str, options: argparse.Namespace) -> Families:
     """Every family on every problem of a task that no judge was taught on."""
     pool = Pool(task, options)
-    families = [*FAMILIES.values(), pool.judge(JUDGE, Lesson())]
+    families = [*FAMILIES.values(), pool.judge(JUDGE, JudgeConfig())]
     found = {family.name: (family, pool.replayed(family)) for family in families}
     fast, entropy = Pool(task, options, PARALLEL), FAMILIES["entropy"]
     return found | {BOTH: (entropy, fast.replayed(entropy, against=pool))}
@@ -72,7 +72,7 @@ def rows(task: str, found: Families) -> Iterator[Row]:
             mine = Coverage.of(sets, loss, *made)
             for eps in RISKS:
                 fixed = None if usual is None else mine.fixed(usual, eps)
-                yield Row(task, name, loss, eps, mine.certified(eps, CONFIDENCE), mine.hoped(eps), fixed)
+                yield Row(task, name, loss, eps, mine.certified(eps, CONFIDENCE), mine.naive(eps), fixed)
 
 
 def published(family: Family) -> int | None:

@@ -25,14 +25,14 @@ from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT, Free, an
 from foretell.evaluation.intervals import Interval, bootstrap, wilson
 from foretell.evaluation.records import Record
 from foretell.evaluation.report import Row, compare
-from foretell.evaluation.task_recipe import Way
+from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.loop.protocols import Region
 from foretell.plots.stops import Stopped, risks
 from foretell.policies.region.delimiter import Delimiter
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.region.pattern import Pattern
 from foretell.policies.stop.prophet import Prophet
-from foretell.recipes.text import spell
+from foretell.recipes.text import format_value
 from page import command, percent, prose, publish, spread, subject, table
 from shared import SEED, benchmark, go, options_of, parser_of, renamed, studied
 
@@ -129,14 +129,14 @@ def results(records: Mapping[str, list[Record]]) -> dict[str, Result]:
 
 
 def recipe_of(gap: str, region: Region) -> str:
-    return f"prophet stop.reduce={gap} region={spell(region)}"
+    return f"prophet stop.reduce={gap} region={format_value(region)}"
 
 
 def decoded(one: Study, recipe: str) -> dict[str, tuple[int, str | None]]:
     """The first problems decoded live in one batch: steps and answer by id."""
-    way, engine, cases = Way.of(recipe, one.bench.benchmark), one.bench.engine, one.cases[:LIVE]
-    orders = [(case.example.prompt, way.order(engine, case.example, one.bench.what.seed)) for case in cases]
-    made = engine.fulfil(orders, batch_size=LIVE)
+    way, engine, cases = TaskRecipe.of(recipe, one.bench.benchmark), one.bench.engine, one.cases[:LIVE]
+    orders = [(case.example.prompt, way.template(engine, case.example, one.bench.what.seed)) for case in cases]
+    made = engine.generate_iter(orders, batch_size=LIVE)
     return {cases[at].example.id: (done.steps, one.bench.benchmark.extract(done)) for at, done in made}
 
 

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from typing import Any
 
 from certified import CONFIDENCE, DRAWS, SPLITS
-from foretell.certify.coverage import Coverage, Kept, Sets
+from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.families import FAMILIES, Family
-from foretell.certify.train_judge import Lesson
+from foretell.certify.train_judge import JudgeConfig
 from foretell.plots.judge import judged
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, parser
@@ -24,16 +24,16 @@ from shared import SEED, go, options_of
 
 RISKS = (0.01, 0.02, 0.05)
 JUDGES = {
-    "judge": Lesson(),
-    "judge, answer only": Lesson(look="answer"),
-    "judge, logistic": Lesson(hidden=0),
+    "judge": JudgeConfig(),
+    "judge, answer only": JudgeConfig(look="answer"),
+    "judge, logistic": JudgeConfig(hidden=0),
 }
 RULES = {"smallest gap": "prophet-min", "mean gap": "prophet", "entropy": "entropy", "persistence": "persistence"}
 LOSS = "consistency"
-Found = dict[str, dict[float, Kept]]  # a rule's at each risk
+Found = dict[str, dict[float, CoverageResult]]  # a rule's at each risk
 
 
-def certified(pool: Pool, family: Family) -> dict[float, Kept]:
+def certified(pool: Pool, family: Family) -> dict[float, CoverageResult]:
     found = pool.replayed(family)
     coverage = Coverage.of(Sets.of(len(found.full), SPLITS, DRAWS, SEED), LOSS, found)
     return {eps: coverage.certified(eps, CONFIDENCE) for eps in RISKS}
@@ -55,7 +55,7 @@ def carried(pools: Mapping[str, Pool]) -> Found:
     }
 
 
-def cells(kept: Mapping[float, Kept]) -> list[str]:
+def cells(kept: Mapping[float, CoverageResult]) -> list[str]:
     return [f"{one.speedup:.2f}x ({percent(one.risk)}%)" for one in kept.values()]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from certified import CONFIDENCE, DRAWS, SPLITS
-from foretell.certify.coverage import Coverage, Kept, Sets
+from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.families import FAMILIES, Family, ranked
 from foretell.policies.stop.scales import Ranks
 from page import command, percent, problems, prose, publish, subject, table
@@ -40,8 +40,8 @@ class Row:
     family: str
     format: str
     agrees: float  # share of the problems on which full decoding gives float32's answer
-    without: Kept  # with the rule that the calibration set in float32 certifies
-    again: Kept  # with the rule that the same set in the format does
+    without: CoverageResult  # with the rule that the calibration set in float32 certifies
+    again: CoverageResult  # with the rule that the same set in the format does
 
 
 def in_format(name: str, options: argparse.Namespace) -> argparse.Namespace:

@@ -17,11 +17,11 @@ import torch
 from foretell.certify.families import Family, judged
 from foretell.certify.outcomes import Outcomes, outcomes
 from foretell.certify.replay import Case
-from foretell.certify.train_judge import Lesson, importance, labels, seen, taught
+from foretell.certify.train_judge import JudgeConfig, importance, labels, seen, taught
 from foretell.engine.trace_files import replacing
 from foretell.evaluation.records import Record
 from foretell.policies.stop.judge import Judge
-from foretell.recipes.text import spell
+from foretell.recipes.text import format_value
 from shared import ROOT, SEED, TASKS, TAUGHT_PER_PROBLEM, parser_of, studied
 
 TAUGHT = 500  # problems a task that judges are trained on, and nothing else
@@ -78,7 +78,7 @@ class Pool:
     def records(self) -> list[Record]:
         return [case.record for case in self.cases]
 
-    def judge(self, name: str, lesson: Lesson) -> Family:
+    def judge(self, name: str, lesson: JudgeConfig) -> Family:
         """A judge that was taught on the first problems, as a family of rules under this name."""
         file = self._folder / f"judge-{_digest(str(lesson), str(self._span[:3]), VERSION)}.json"
         if not file.exists():
@@ -87,7 +87,7 @@ class Pool:
             print(f"{self.task}: {name} taught in {time.perf_counter() - started:.1f} s", flush=True)
         return replace(judged(file), name=name)
 
-    def importance(self, name: str, lesson: Lesson) -> dict[str, float]:
+    def importance(self, name: str, lesson: JudgeConfig) -> dict[str, float]:
         """What the judge would miss, on problems that it was not taught on."""
         rule = self.judge(name, lesson).rules[0]
         assert isinstance(rule, Judge)
@@ -102,7 +102,7 @@ class Pool:
 
     def replayed(self, family: Family, against: Pool | None = None) -> Outcomes:
         """A family on the other problems; compared with another recipe's answers, if it is given."""
-        rules = [spell(rule) for rule in family.rules]
+        rules = [format_value(rule) for rule in family.rules]
         whole = [*rules, str(family.region), str(self._span), VERSION]
         other = "" if against is None else against.recipe
         file = self._folder / f"{family.name}-{_digest(*whole, other)}.npz"

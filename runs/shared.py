@@ -23,7 +23,7 @@ from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.catalogue import benchmark_named
 from foretell.evaluation.manifest import read_manifest, settle
 from foretell.evaluation.records import Record, read_records
-from foretell.evaluation.run import Bench, Evaluation, run
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, run
 from foretell.extras import require_extra
 from foretell.models.family import Settings
 from results_page import RESULTS
@@ -157,9 +157,9 @@ def finished(folder: Path) -> bool:
     return len(read_records(folder)) == int(kept["examples"]) * len(kept["order"])
 
 
-def carried_out(what: Evaluation) -> tuple[Bench, list[Record]]:
+def carried_out(what: Evaluation) -> tuple[PreparedEvaluation, list[Record]]:
     """Decode what is missing, and show how far it is."""
-    bench = Bench.prepare(what)
+    bench = PreparedEvaluation.prepare(what)
     grow(bench)
     there = read_records(what.out)
     if len(there) == bench.total:
@@ -169,7 +169,7 @@ def carried_out(what: Evaluation) -> tuple[Bench, list[Record]]:
         return bench, run(bench, tally.add)
 
 
-def grow(bench: Bench) -> None:
+def grow(bench: PreparedEvaluation) -> None:
     """Let a folder that is not there yet begin with what the largest finished run of fewer problems decoded."""
     out = bench.what.out
     if out.exists():

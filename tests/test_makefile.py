@@ -28,7 +28,7 @@ def test_the_harness_environment_has_what_its_tests_import() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     depends = {re.split("[<>=]", one)[0] for one in project["dependencies"]}
     pinned = dict(line.split("==") for line in (ROOT / "constraints-lm-eval.txt").read_text().splitlines()[1:])
-    files = ("tests/conftest.py", "tests/lab/conftest.py", "tests/lab/test_lm_eval.py")
+    files = ("tests/conftest.py", "tests/evaluation/test_lm_eval.py")
     needed = set[str]().union(*(imported(ROOT / file) for file in files))
     assert {"hypothesis", "pytest", "torch"} <= needed
     assert needed <= depends | set(target.split())

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretell.certify.calibrate import calibrate
-    from foretell.certify.train_judge import teach
+    from foretell.certify.train_judge import train_judge
+    from foretell.certify.train_judge import train_judge as teach
     from foretell.engine.certificate import Certificate
     from foretell.engine.engine import Completion, Engine, Failure, Frame, load
+    from foretell.engine.options import Options, RequestTemplate
     from foretell.engine.request import Layout, Request, lay_out
     from foretell.engine.trace import Recorder, Trace
     from foretell.engine.trace_files import load_traces, save_traces
@@ -24,17 +26,24 @@ if TYPE_CHECKING:
         TraceError,
         VocabularyError,
     )
+    from foretell.evaluation.run import Evaluation, evaluate
     from foretell.loop.decode import Step, denoise_step
+    from foretell.loop.protocols import Beliefs, Verdict
     from foretell.loop.spelling import Spelling
     from foretell.loop.spelling import Spelling as Words
+    from foretell.loop.view import StateView
+    from foretell.policies import POLICIES
     from foretell.recipes.presets import PRESETS, parse
     from foretell.recipes.recipe import Recipe
 
 __all__ = [
+    "POLICIES",
     "PRESETS",
+    "Beliefs",
     "Certificate",
     "Completion",
     "Engine",
+    "Evaluation",
     "Failure",
     "ForetellError",
     "Frame",
@@ -42,26 +51,32 @@ __all__ = [
     "LayoutError",
     "MissingExtraError",
     "ModelError",
+    "Options",
     "PermissionNeededError",
     "Recipe",
     "RecipeError",
     "Recorder",
     "Request",
     "RequestError",
+    "RequestTemplate",
     "Spelling",
+    "StateView",
     "Step",
     "Trace",
     "TraceError",
+    "Verdict",
     "VocabularyError",
     "Words",
     "calibrate",
     "denoise_step",
+    "evaluate",
     "lay_out",
     "load",
     "load_traces",
     "parse",
     "save_traces",
     "teach",
+    "train_judge",
 ]
 __version__ = "0.1.0"
 
@@ -70,6 +85,7 @@ _ERRORS = (
     "LayoutError",
     "MissingExtraError",
     "ModelError",
+    "Options",
     "PermissionNeededError",
     "RecipeError",
     "RequestError",
@@ -85,13 +101,18 @@ _MODULES = {
     **dict.fromkeys(("load_traces", "save_traces"), "engine.trace_files"),
     **dict.fromkeys(("Step", "denoise_step"), "loop.decode"),
     **dict.fromkeys(("PRESETS", "parse"), "recipes.presets"),
+    **dict.fromkeys(("Options", "RequestTemplate"), "engine.options"),
+    **dict.fromkeys(("Evaluation", "evaluate"), "evaluation.run"),
+    **dict.fromkeys(("Beliefs", "Verdict"), "loop.protocols"),
+    "POLICIES": "policies",
+    "StateView": "loop.view",
     "Certificate": "engine.certificate",
     "Recipe": "recipes.recipe",
     "Spelling": "loop.spelling",
     "calibrate": "certify.calibrate",
-    "teach": "certify.train_judge",
+    "train_judge": "certify.train_judge",
 }
-_OLD_NAMES = {"Words": "Spelling"}  # names of version 0.1.0 that still work
+_OLD_NAMES = {"Words": "Spelling", "teach": "train_judge"}  # names of version 0.1.0 that still work
 
 
 def __getattr__(name: str) -> Any:

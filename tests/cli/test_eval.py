@@ -14,7 +14,7 @@ from foretell.evaluation.benchmarks.gsm8k import GSM8K
 from foretell.evaluation.benchmarks.humaneval import HUMANEVAL
 from foretell.evaluation.catalogue import ABOUT, CATALOGUE, PUBLIC, list_tasks
 from foretell.evaluation.records import read_records
-from foretell.evaluation.run import Bench, Evaluation
+from foretell.evaluation.run import Evaluation, PreparedEvaluation
 from tests.cli.conftest import WORDS, Run
 
 QUESTION = {"question": "How many eggs are there?", "answer": "#### 18"}
@@ -106,7 +106,7 @@ def test_only_tasks_that_fit_are_named(checkpoint: Path, data: Path, tmp_path: P
         (folder / file.name).write_bytes(file.read_bytes())
     (folder / "config.json").write_text(json.dumps(config | {"max_sequence_length": 60}))
     with pytest.raises(VocabularyError, match=r"can do: sudoku, countdown, prompts$"):
-        Bench.prepare(Evaluation(str(folder), "gsm8k", ("full",), tmp_path / "out"))
+        PreparedEvaluation.prepare(Evaluation(str(folder), "gsm8k", ("full",), tmp_path / "out"))
 
 
 def test_your_own_words_keep_their_hints(run: Run, checkpoint: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_running_code_is_allowed_by_the_flag_here_and_by_the_argument_in_python(
         said = run(words[0], checkpoint, "--task", "humaneval", *words[1:], code=2).stderr
         assert said.endswith("has to be allowed: --allow-code-execution\n")
     with pytest.raises(PermissionNeededError, match=r"has to be allowed: allow_code_execution=True$"):
-        Bench.prepare(Evaluation(str(checkpoint), "humaneval", ("full",), tmp_path / "out"))
+        PreparedEvaluation.prepare(Evaluation(str(checkpoint), "humaneval", ("full",), tmp_path / "out"))
     allowed = ("--task", "humaneval", "--allow-code-execution")
     assert "cannot read humaneval" in run("eval", checkpoint, *allowed, "--out", tmp_path / "out", code=2).stderr
 
@@ -162,9 +162,9 @@ def test_a_sweep_takes_a_layout(run: Run, checkpoint: Path, prompts: Path, tmp_p
 def test_a_worker_prepares_the_same(checkpoint: Path, prompts: Path, tmp_path: Path) -> None:
     """It is given what the first process has made of the options."""
     what = Evaluation(str(checkpoint), "prompts", ("full",), tmp_path, source=prompts, options={"answer_length": 3})
-    first = Bench.prepare(what)
+    first = PreparedEvaluation.prepare(what)
     assert first.ways[0].options == {"max_new_tokens": 24, "suffix": "The answer is", "answer_length": 3}
-    assert Bench.prepare(first.what).ways == first.ways
+    assert PreparedEvaluation.prepare(first.what).ways == first.ways
 
 
 def test_nothing_is_graded_where_no_prompt_has_an_answer(

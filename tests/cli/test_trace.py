@@ -129,8 +129,8 @@ def test_replay_refuses_unknown_rules(run: Run, file: Path) -> None:
 
 def test_a_trace_without_an_answer_region(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     engine = Engine(load(checkpoint).model, Codec.load(checkpoint))  # without the layouts of its folder
-    _, done = next(engine.complete([WORDS], recipe="sched", max_new_tokens=16, trace=True))
-    _, whole = next(engine.complete([WORDS], recipe="full", max_new_tokens=16, trace=True))
+    done = engine.generate(WORDS, recipe="sched", max_new_tokens=16, trace=True)
+    whole = engine.generate(WORDS, recipe="full", max_new_tokens=16, trace=True)
     assert done.trace is not None
     assert whole.trace is not None
     path = tmp_path / "run.npz"

@@ -20,7 +20,7 @@ from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from foretell.recipes.text import spell
+from foretell.recipes.text import format_value
 
 PROMPT = "Tom has 3 boxes with 4 apples each."
 ASKED: dict[str, Any] = {"max_new_tokens": 16, "block_length": 8, "suffix": "The answer is", "answer_length": 2}
@@ -35,7 +35,7 @@ def engine(checkpoint: Path) -> foretell.Engine:
 @pytest.fixture
 def certificate(engine: foretell.Engine) -> Certificate:
     """For exactly what `ASKED` decodes."""
-    order = engine.order(**ASKED)
+    order = engine.template(**ASKED)
     return Certificate(
         stop=EAGER, certified=True, says="it holds", recipe=str(order.recipe),
         against=str(order.recipe), window=16, answer=[14, 2],
@@ -65,7 +65,7 @@ def test_reads_back(certificate: Certificate, file: Path) -> None:
 def test_it_is_an_ordinary_rule(engine: foretell.Engine, certificate: Certificate, file: Path) -> None:
     """In every spelling, with whatever recipe: the recipe's text knows the rule alone."""
     for given in (file, str(file), certificate, EAGER, Prophet(Staged(0, 0, 0))):
-        order = engine.order(recipe="prophet", stop=given, **ASKED)
+        order = engine.template(recipe="prophet", stop=given, **ASKED)
         assert order.recipe.stop == Prophet(Staged(0.0, 0.0, 0.0))
         assert foretell.parse(str(order.recipe)) == order.recipe
         assert order.notes == ()
@@ -121,8 +121,8 @@ def test_rounded_weights_are_noted(checkpoint: Path, file: Path) -> None:
 
 def test_pins_that_change_with_the_example_are_not_compared(engine: foretell.Engine, certificate: Certificate) -> None:
     loose = replace(certificate, pins=None)
-    assert engine.order(stop=loose, **(ASKED | {"pins": {0: "Tom"}})).notes == ()
-    assert engine.order(stop=certificate, **(ASKED | {"pins": {0: "Tom"}})).notes != ()
+    assert engine.template(stop=loose, **(ASKED | {"pins": {0: "Tom"}})).notes == ()
+    assert engine.template(stop=certificate, **(ASKED | {"pins": {0: "Tom"}})).notes != ()
 
 
 def test_nothing_certified_never_stops_and_says_so(engine: foretell.Engine, certificate: Certificate) -> None:
@@ -148,10 +148,10 @@ def judge(tmp_path: Path) -> str:
 @pytest.mark.parametrize("combined", ["{}", "any(never,all(prophet,{}))"])
 def test_a_judge_moves_with_its_rule(certificate: Certificate, judge: str, combined: str, tmp_path: Path) -> None:
     here, there = tmp_path / "it's", tmp_path / "there"
-    replace(certificate, stop=combined.format(spell(Judge(judge, 2.5)))).save(here / "rule.json")
+    replace(certificate, stop=combined.format(format_value(Judge(judge, 2.5)))).save(here / "rule.json")
     here.rename(there)
     found = read_certificate(there / "rule.json")
-    assert found.stop == combined.format(spell(Judge(str(there / "j.json"), 2.5)))
+    assert found.stop == combined.format(format_value(Judge(str(there / "j.json"), 2.5)))
     assert f"path={'j.json'!r}" in json.loads((there / "rule.json").read_text())["stop"]
     found.save(tmp_path / "rule.json")
     assert read_certificate(tmp_path / "rule.json") == found
@@ -159,7 +159,10 @@ def test_a_judge_moves_with_its_rule(certificate: Certificate, judge: str, combi
 
 def test_a_rule_without_its_judge_is_refused(engine: foretell.Engine, certificate: Certificate, judge: str) -> None:
     """When it is read, and when it is used."""
-    judged, file = replace(certificate, stop=f"any(never,{spell(Judge(judge))})"), Path(judge).parent / "rule.json"
+    judged, file = (
+        replace(certificate, stop=f"any(never,{format_value(Judge(judge))})"),
+        Path(judge).parent / "rule.json",
+    )
     judged.save(file)
     Path(judge).write_text(head(("gap_mean",)).text())
     with pytest.raises(RequestError, match=r"rule\.json holds no stopping rule .*j\.json is another one"):
@@ -168,7 +171,7 @@ def test_a_rule_without_its_judge_is_refused(engine: foretell.Engine, certificat
     with pytest.raises(RequestError, match=r"rule\.json holds no stopping rule .*cannot read the judge .*j\.json"):
         read_certificate(file)
     with pytest.raises(RecipeError, match=r"^cannot read the judge .*j\.json"):
-        engine.order(stop=judged, **ASKED)
+        engine.template(stop=judged, **ASKED)
 
 
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "added_tokens.json", "model.safetensors.index.json"])
@@ -245,7 +248,7 @@ def broken(file: Path, **changes: Any) -> None:
 def test_a_malformed_file_is_refused(engine: foretell.Engine, file: Path, changes: dict[str, Any], says: str) -> None:
     broken(file, **changes)
     with pytest.raises(RequestError) as raised:
-        engine.order(stop=file)
+        engine.template(stop=file)
     assert "rule.json holds no stopping rule that calibrate wrote" in str(raised.value)
     assert says in str(raised.value)
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import foretell
-from foretell.engine.completion import cut_text, in_full
+from foretell.engine.completion import cut_text, scheduled_steps
 from foretell.engine.hints import HINTS
 from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, Options
 from foretell.engine.request import Layout, Request, lay_out
@@ -91,15 +91,23 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
 
 def test_what_cannot_be_decoded_fails_alone(engine: foretell.Engine) -> None:
     good: list[tuple[Any, dict[str, Any]]] = [(PROMPT, SMALL), ("Tom has 3 apples.", {**SMALL, "steps": 5})]
-    orders = [good[0], *((prompt, options) for prompt, options, _, _ in BAD), good[1]]
-    found = dict(engine.fulfil(orders, errors="return"))
-    assert sorted(found) == list(range(len(orders)))
-    for index, (_, _, error, message) in enumerate(BAD, 1):
+    for prompt, options, error, message in BAD:
+        with pytest.raises(error) as refused:
+            engine.request(prompt, engine.template(**options))
+        assert type(refused.value) is error
+        assert message in str(refused.value)
+    bad = [one for one in BAD if one[1] is SMALL]
+    asked = [good[0], *((prompt, options) for prompt, options, _, _ in bad), good[1]]
+    pairs = [(prompt, engine.template(**options)) for prompt, options in asked]
+    found = dict(engine.generate_iter(pairs, errors="return"))
+    assert sorted(found) == list(range(len(pairs)))
+    assert len(bad) > 2
+    for index, (_, _, error, message) in enumerate(bad, 1):
         failure = found[index]
         assert isinstance(failure, foretell.Failure)
         assert type(failure.error) is error
         assert message in str(failure)
-    for index, (prompt, options) in ((0, good[0]), (len(orders) - 1, good[1])):
+    for index, (prompt, options) in ((0, good[0]), (len(pairs) - 1, good[1])):
         done = found[index]
         assert isinstance(done, foretell.Completion)
         assert done.tokens == engine.generate(prompt, **options).tokens
@@ -132,12 +140,13 @@ def test_a_list_with_a_bad_prompt_is_refused_before_anything_is_decoded(engine: 
     message = r"^prompts\[1\] cannot be decoded, nor can 1 more: .*Zanzibar"
     with pytest.raises(VocabularyError, match=message):
         watched.generate(prompts, **SMALL)
+    pairs = [(prompt, watched.template(**SMALL)) for prompt in prompts]
     with pytest.raises(VocabularyError, match=message):
-        watched.complete(prompts, **SMALL)
+        watched.generate_iter(pairs)
     with pytest.raises(RequestError, match=r"^prompts\[0\] cannot be decoded: .*Zanzibar"):
         watched.generate(prompts[1:2], **SMALL)
     with pytest.raises(RecipeError, match="unknown errors 'ignore'"):
-        watched.complete(prompts, errors="ignore", **SMALL)  # type: ignore[call-overload]
+        watched.generate_iter(pairs, errors="ignore")  # type: ignore[call-overload]
     assert model.passes == 0
 
 
@@ -145,14 +154,17 @@ def test_a_list_with_a_bad_prompt_is_refused_before_anything_is_decoded(engine: 
 def test_what_the_model_raises_is_nobodys_failure(engine: foretell.Engine, error: Exception) -> None:
     broken = foretell.Engine(Counting(engine.model, error), engine.codec)
     with pytest.raises(type(error), match=str(error)):
-        list(broken.complete([PROMPT, PROMPT], errors="return", **SMALL))
+        list(broken.generate_iter([(PROMPT, broken.template(**SMALL))] * 2, errors="return"))
 
 
 def test_a_recipe_that_the_model_cannot_do_fails_alone(engine: foretell.Engine) -> None:
     size = engine.codec.tokenizer.get_vocab_size()
     closed_form = foretell.Engine(Toy(vocab=size, mask_id=engine.model.mask_id), engine.codec)
-    orders = [(PROMPT, {"max_new_tokens": 4, "recipe": f"full cache={name}"}) for name in ("off", "dual")]
-    done, failed = (one for _, one in sorted(closed_form.fulfil(orders, errors="return"), key=lambda pair: pair[0]))
+    recipes = (f"full cache={name}" for name in ("off", "dual"))
+    pairs = [(PROMPT, closed_form.template(max_new_tokens=4, recipe=recipe)) for recipe in recipes]
+    done, failed = (
+        one for _, one in sorted(closed_form.generate_iter(pairs, errors="return"), key=lambda pair: pair[0])
+    )
     assert isinstance(done, foretell.Completion)
     assert isinstance(failed, foretell.Failure)
     assert "keeps no cache" in str(failed)
@@ -316,11 +328,11 @@ def test_bad_options_are_named(
 def test_raw_prompts(engine: foretell.Engine) -> None:
     """The same raw prompt however it is asked for, and another than the templated one."""
     raw = tuple(engine.codec.encode(PROMPT, special=True))
-    assert engine.request(PROMPT, engine.order(chat=False, **SMALL)).prompt == raw
-    assert engine.request(PROMPT, engine.order(**SMALL)).prompt == tuple(engine.codec.chat(PROMPT)) != raw
+    assert engine.request(PROMPT, engine.template(chat=False, **SMALL)).prompt == raw
+    assert engine.request(PROMPT, engine.template(**SMALL)).prompt == tuple(engine.codec.chat(PROMPT)) != raw
     made = engine.generate(PROMPT, chat=False, **SMALL)
     *_, last = engine.stream(PROMPT, chat=False, **SMALL)
-    ((_, one),) = engine.complete([PROMPT], chat=False, **SMALL)
+    ((_, one),) = engine.generate_iter([(PROMPT, engine.template(chat=False, **SMALL))])
     assert last.completion is not None
     assert made.tokens == last.completion.tokens == one.tokens != engine.generate(PROMPT, **SMALL).tokens
     assert made.prompt_tokens == len(raw)
@@ -328,9 +340,9 @@ def test_raw_prompts(engine: foretell.Engine) -> None:
 
 def test_a_checkpoint_without_a_template_of_its_own_is_raw(literate: Path) -> None:
     engine = foretell.load(literate)
-    prompts = {chat: engine.request(PROMPT, engine.order(chat=chat)).prompt for chat in (None, False, True)}
+    prompts = {chat: engine.request(PROMPT, engine.template(chat=chat)).prompt for chat in (None, False, True)}
     assert prompts[None] == prompts[False] == tuple(engine.codec.encode(PROMPT))
-    assert prompts[True] == engine.request([{"role": "user", "content": PROMPT}], engine.order()).prompt
+    assert prompts[True] == engine.request([{"role": "user", "content": PROMPT}], engine.template()).prompt
     assert engine.codec.decode(prompts[True], skip_special=False).startswith("<|startoftext|><|start_header_id|>user")
 
 
@@ -477,18 +489,18 @@ def test_keywords_of_other_decoders_are_answered_with_a_recipe(engine: foretell.
     """Every recipe that a hint names can be read, and has the given value in it."""
     for name in HINTS:
         with pytest.raises(RequestError) as refused:
-            engine.order(**{name: 0.625})
+            engine.template(**{name: 0.625})  # type: ignore[arg-type]
         said = str(refused.value)
         assert said.startswith(f"unknown argument {name!r}; write instead: ")
         for text in re.findall('recipe="(.*?)"', said):
             recipe = foretell.parse(text)
             assert ("0.625" in str(recipe)) == (name in ("alg_temp", "eps", "factor"))
     with pytest.raises(RequestError, match=r"write instead: recipe=\"factor transfer.factor=1.5\"$"):
-        engine.generate(PROMPT, factor=1.5)
+        engine.generate(PROMPT, factor=1.5)  # type: ignore[call-overload]
     with pytest.raises(RequestError, match=r"write instead: pins=\{3: 7\}, a mapping from"):
-        engine.generate(PROMPT, constraints={3: 7})
+        engine.generate(PROMPT, constraints={3: 7})  # type: ignore[call-overload]
     with pytest.raises(RequestError, match="dream transfer=timesteps\\(independent=true\\)"):
-        engine.generate(PROMPT, alg="origin")
+        engine.generate(PROMPT, alg="origin")  # type: ignore[call-overload]
     assert not HINTS.keys() & {*ALIASES, *(field.name for field in fields(Options))}
 
 
@@ -548,14 +560,14 @@ def test_a_rule_that_needs_no_region_may_fire_without_one(engine: foretell.Engin
 
 @pytest.mark.parametrize("region", ["fixed(offset=300,length=4)", "after"])
 def test_a_region_that_is_empty_here_is_noted(engine: foretell.Engine, region: str) -> None:
-    asked = engine.order(recipe=f"prophet region={region}", **SMALL)
+    asked = engine.template(recipe=f"prophet region={region}", **SMALL)
     assert asked.notes == (NO_REGION.format(rule="prophet"),)
 
 
 def test_a_region_of_pinned_tokens_is_empty(engine: foretell.Engine) -> None:
     asked: dict[str, Any] = {"recipe": "prophet", "answer_start": 2, "max_new_tokens": 8, "pins": {2: "Tom has"}}
-    assert engine.order(**asked, answer_length=2).notes == (NO_REGION.format(rule="prophet"),)
-    assert engine.order(**asked, answer_length=3).notes == ()
+    assert engine.template(**asked, answer_length=2).notes == (NO_REGION.format(rule="prophet"),)
+    assert engine.template(**asked, answer_length=3).notes == ()
 
 
 def test_a_budget_that_forces_tokens_is_noted(engine: foretell.Engine) -> None:
@@ -607,18 +619,18 @@ def test_model_layouts_are_defaults(checkpoint: Path, tmp_path: Path) -> None:
     }
     (folder / "foretell.json").write_text(json.dumps(described))
     engine = foretell.load(folder)
-    assert engine.order().layout == foretell.Layout.with_suffix(8, engine.codec.encode("The answer is"), 2)
-    assert engine.order().recipe.block_length == 4
-    assert engine.order(recipe="full block_length=3").recipe.block_length == 3
-    assert engine.order(block_length=5).recipe.block_length == 5
-    assert engine.order(recipe=foretell.Recipe(block_length=7)).recipe.block_length == 7
-    assert engine.order(layout="long").layout == foretell.Layout(24)
-    assert engine.order(layout="long").recipe.steps == 6
-    assert engine.order(layout="long", recipe="full steps=5").recipe.steps == 5
-    assert engine.order(layout="long", steps=4).recipe.steps == 4
-    assert engine.order(suffix="").layout.pins == ()
+    assert engine.template().layout == foretell.Layout.with_suffix(8, engine.codec.encode("The answer is"), 2)
+    assert engine.template().recipe.block_length == 4
+    assert engine.template(recipe="full block_length=3").recipe.block_length == 3
+    assert engine.template(block_length=5).recipe.block_length == 5
+    assert engine.template(recipe=foretell.Recipe(block_length=7)).recipe.block_length == 7
+    assert engine.template(layout="long").layout == foretell.Layout(24)
+    assert engine.template(layout="long").recipe.steps == 6
+    assert engine.template(layout="long", recipe="full steps=5").recipe.steps == 5
+    assert engine.template(layout="long", steps=4).recipe.steps == 4
+    assert engine.template(suffix="").layout.pins == ()
     with pytest.raises(RequestError, match="did you mean 'long'"):
-        engine.order(layout="lon")
+        engine.template(layout="lon")
     (folder / "foretell.json").write_text(json.dumps({"layouts": {"short": {"max_new_token": 8}}}))
     with pytest.raises(ModelError, match="did you mean 'max_new_tokens'"):
         foretell.load(folder)
@@ -680,11 +692,11 @@ def test_what_a_full_decoding_takes_is_known_beforehand(idle: bool) -> None:
         budget = rng.randint(length if idle else 1, length + 3)
         recipe = foretell.Recipe(budget, rng.choice([None, 1, 2, 3, 5]), transfer=Quota(idle))
         request = Request((1, 2), Layout(length, pins), recipe)
-        assert len(list(decode(Toy(), lay_out([request], 0), recipe))) == in_full(request), request
+        assert len(list(decode(Toy(), lay_out([request], 0), recipe))) == scheduled_steps(request), request
 
 
 def test_all_is_sorted_and_there() -> None:
-    plain = [name for name in foretell.__all__ if name != "PRESETS"]
+    plain = [name for name in foretell.__all__ if name not in ("POLICIES", "PRESETS")]
     assert plain == sorted(plain)
     assert all(hasattr(foretell, name) for name in foretell.__all__)
 

@@ -52,7 +52,7 @@ def test_all_parts_make_a_page(modules: dict[str, Any], tmp_path: Path, monkeypa
     assert "best stack, synchronous" not in found["c"]["ways"]
     for words_of_it in ("## (a)", "## (f)", "| full, one by one | 1.00x | 100.0 |", "torchao is not installed"):
         assert words_of_it in page
-    assert page.count("Goal:") == 7
+    assert page.count("RiskGoal:") == 7
     assert (tmp_path / "bench.png").exists()
     assert "[bench](bench.md)" in (tmp_path / "README.md").read_text()
     ratios = modules["bench_page"].ratios(found)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretell.certify.coverage import Kept
+from foretell.certify.coverage import CoverageResult
 from foretell.certify.families import FAMILIES, Family
 from foretell.certify.outcomes import Outcomes
 from foretell.engine.certificate import LOSSES
@@ -73,8 +73,8 @@ def test_the_picture_shows_draws(script: Any, found: Any) -> None:
     assert lines["linear"].published == (pytest.approx(8.0), pytest.approx(13 / 1200))
 
 
-def kept(above: float = 0.0, violations: float = 0.0, stops: float = 1.0) -> Kept:
-    return Kept(speedup=1.5, risk=0.01, above=above, violations=violations, stops=stops)
+def kept(above: float = 0.0, violations: float = 0.0, stops: float = 1.0) -> CoverageResult:
+    return CoverageResult(speedup=1.5, risk=0.01, above=above, violations=violations, stops=stops)
 
 
 def test_the_verdict_counts_draws_and_splits(script: Any) -> None:

@@ -6,12 +6,12 @@ import importlib
 
 import pytest
 
-from foretell.certify.coverage import Kept
+from foretell.certify.coverage import CoverageResult
 from tests.runs.test_study import RUNS
 
 
-def kept(speedup: float, above: float = 0.0, violations: float = 0.0) -> dict[float, Kept]:
-    return {eps: Kept(speedup, 0.01, above, violations, 1.0) for eps in (0.01, 0.02, 0.05)}
+def kept(speedup: float, above: float = 0.0, violations: float = 0.0) -> dict[float, CoverageResult]:
+    return {eps: CoverageResult(speedup, 0.01, above, violations, 1.0) for eps in (0.01, 0.02, 0.05)}
 
 
 def test_the_verdict_compares_at_one_percent_and_counts_draws_and_splits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from foretell.certify.coverage import Kept
+from foretell.certify.coverage import CoverageResult
 from foretell.certify.outcomes import Outcomes
 from foretell.engine.trace_files import load_traces
 from foretell.evaluation.manifest import read_manifest
@@ -74,7 +74,7 @@ def test_what_calibrating_again_is_for(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_the_page_says_how_it_was_made(run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Defaults of its own are defaults: `--help` names them, and the command leaves them out."""
     script = importlib.import_module("numerics")
-    kept = Kept(speedup=1.5, risk=0.01, above=0.1, violations=0.03, stops=1.0)
+    kept = CoverageResult(speedup=1.5, risk=0.01, above=0.1, violations=0.03, stops=1.0)
     row = script.Row("sudoku", "ranks", "int8", 1.0, kept, kept)
     monkeypatch.setattr(script, "measured", lambda *_: [row])
     page = run("numerics", checkpoint, "--tasks", "sudoku")

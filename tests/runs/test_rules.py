@@ -17,7 +17,7 @@ import pytest
 import foretell
 from foretell.certify.families import FAMILIES
 from foretell.certify.outcomes import Outcomes
-from foretell.certify.train_judge import Lesson
+from foretell.certify.train_judge import JudgeConfig
 from foretell.policies.region.masked import Masked
 from tests.runs.test_study import RUNS, Run, run
 
@@ -105,4 +105,4 @@ def test_a_judge_under_another_name_is_the_same_family(rules: Any, pool: Any, mo
     assert family.published is not None
     monkeypatch.setattr(rules, "taught", lambda *_: argparse.Namespace(save=Path.touch))
     monkeypatch.setattr(rules, "judged", lambda _: family)
-    assert pool.judge("mine", Lesson()) == replace(family, name="mine")
+    assert pool.judge("mine", JudgeConfig()) == replace(family, name="mine")

@@ -16,7 +16,7 @@ from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
 from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import read_records
-from tests.lab.test_benchmarks import ROWS, write
+from tests.evaluation.test_benchmarks import ROWS, write
 
 RUNS = Path(__file__).parents[2] / "runs"
 Run = Callable[..., str]

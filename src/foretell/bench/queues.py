@@ -9,7 +9,7 @@ import torch
 
 from foretell.engine.completion import Completion
 from foretell.engine.engine import Engine, Prompt
-from foretell.engine.options import Order
+from foretell.engine.options import RequestTemplate
 from foretell.engine.outcome import Usage
 from foretell.engine.request import lay_out
 from foretell.errors import RequestError
@@ -17,7 +17,7 @@ from foretell.loop.decode import decode
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Denoiser, Inputs, Readout
 
-Orders = Sequence[tuple[Prompt, Order]]
+Orders = Sequence[tuple[Prompt, RequestTemplate]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def one_by_one(engine: Engine, orders: Orders) -> Served:
 
 
 def continuous(engine: Engine, orders: Orders, batch_size: int) -> Served:
-    done = dict(engine.fulfil(orders, batch_size=batch_size))
+    done = dict(engine.generate_iter(orders, batch_size=batch_size))
     ordered = tuple(done[index] for index in range(len(orders)))
     usage = sum((Usage(one.computed, one.spent) for one in ordered), Usage())
     return Served(tuple(one.tokens for one in ordered), usage, ordered)

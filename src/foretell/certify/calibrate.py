@@ -8,11 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from foretell.certify.decodings import in_full, mark, planned
+from foretell.certify.decodings import evaluation_for, example_key, without_stopping
 from foretell.certify.families import ALL, Family, by_tokens
 from foretell.certify.outcomes import outcomes
 from foretell.certify.replay import Case, studied
-from foretell.certify.search import Families, Goal, Trial, Walk, fastest
+from foretell.certify.search import Families, FamilySearch, RiskGoal, Trial, fastest
 from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
 from foretell.engine.folder import folder_of
@@ -22,7 +22,7 @@ from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.prompts import LABELLED, Given, Prompts
 from foretell.evaluation.manifest import examples_hash
 from foretell.evaluation.records import Record, read_records
-from foretell.evaluation.run import Bench, Evaluation, Watch, run
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch, run
 from foretell.extras import require_extra
 from foretell.loop.protocols import Stop
 from foretell.policies.cache.off import Off
@@ -34,7 +34,7 @@ from foretell.policies.stop.stable import Stable
 from foretell.policies.stop.sure import Sure
 from foretell.policies.verify.trust import Trust
 from foretell.recipes.recipe import Recipe
-from foretell.recipes.text import spell
+from foretell.recipes.text import format_value
 
 READ_THE_ANSWER = (Persistent, Prophet, Stable, Sure)
 
@@ -42,10 +42,10 @@ READ_THE_ANSWER = (Persistent, Prophet, Stable, Sure)
 @dataclass(frozen=True, slots=True)
 class Calibrated:
     certificate: Certificate
-    walks: tuple[Walk, ...]  # one along each family
+    walks: tuple[FamilySearch, ...]  # one along each family
 
     @property
-    def walk(self) -> Walk:
+    def walk(self) -> FamilySearch:
         """The one that the rule is of."""
         return fastest(self.walks)
 
@@ -54,20 +54,20 @@ class Calibrated:
 class Calibration:
     """A calibration made ready: what is decoded in full, and the rules to be replayed on it."""
 
-    bench: Bench
-    goal: Goal
+    bench: PreparedEvaluation
+    goal: RiskGoal
     families: tuple[Family, ...]
     recipe: Recipe  # of the decodings
     layouts: tuple[Layout, ...]  # of all examples
     examples: tuple[Example, ...]  # those that no rule has been fitted to
-    other: Bench | None = None  # whose answers count; None: those of the decodings themselves
+    other: PreparedEvaluation | None = None  # whose answers count; None: those of the decodings themselves
 
     @classmethod
-    def prepare(cls, what: Evaluation, goal: Goal) -> Calibration:
+    def prepare(cls, what: Evaluation, goal: RiskGoal) -> Calibration:
         """Everything that can be wrong is found here. `what` has one recipe, whose own stopping rule is left out."""
         require_extra("lab")
         families = goal.families
-        bench, orders = in_full(what, _watching(families), families[0].region)
+        bench, orders = without_stopping(what, _watching(families), families[0].region)
         recipe = replace(orders[0].recipe, stop=Never())
         if recipe.transfer.parallel:
             families = tuple(map(by_tokens, families))
@@ -75,7 +75,7 @@ class Calibration:
             replace(recipe, stop=rule)  # an error where the two do not go together
         other = None if goal.against is None else _against(what, goal.against, bench.engine)
         seen = frozenset[str]().union(*(family.seen for family in families))
-        examples = tuple(one for one in bench.examples if mark(one) not in seen)
+        examples = tuple(one for one in bench.examples if example_key(one) not in seen)
         made = cls(bench, goal, families, recipe, tuple(order.layout for order in orders), examples, other)
         made._check()
         return made
@@ -86,13 +86,13 @@ class Calibration:
             raise RequestError(f"the examples of {task} do not share one window and answer region")
         if self.recipe.verify != Trust():
             raise RequestError(
-                f"with verify={spell(self.recipe.verify)} no rule can be certified: the trace of a full decoding "
-                "does not hold what looking over an early commit would change"
+                f"with verify={format_value(self.recipe.verify)} no rule can be certified: the trace of a full "
+                "decoding does not hold what looking over an early commit would change"
             )
         if self.recipe.cache != Off() and (first.answer is None or self.recipe.region.sought):
             raise RequestError(
-                f"with cache={spell(self.recipe.cache)} a rule can be certified only where the answer is laid out (a "
-                "suffix and an answer length): a trace does not hold what a commit would compute elsewhere"
+                f"with cache={format_value(self.recipe.cache)} a rule can be certified only where the answer is laid "
+                "out (a suffix and an answer length): a trace does not hold what a commit would compute elsewhere"
             )
         if not self.examples:
             raise RequestError(
@@ -109,7 +109,7 @@ class Calibration:
     def notes(self) -> list[str]:
         """What someone has to know before it runs."""
         count = len(self.bench.examples)
-        fitted, fresh = count - len(self.examples), len({mark(one) for one in self.examples})
+        fitted, fresh = count - len(self.examples), len({example_key(one) for one in self.examples})
         told = {
             f"{fitted} of {count} examples taught the judge and are left out": fitted,
             f"only {fresh} of {len(self.examples)} examples differ, and all are counted as if drawn afresh: what is "
@@ -124,7 +124,8 @@ class Calibration:
         cases = [case for case in studied(self.bench, watch).cases if case.example.id in wanted]
         against = self._compared(cases, watch)
         walks = tuple(
-            Walk.along(family, outcomes(cases, family.rules, against=against), self.goal) for family in self.families
+            FamilySearch.along(family, outcomes(cases, family.rules, against=against), self.goal)
+            for family in self.families
         )
         return Calibrated(self._certificate(walks), walks)
 
@@ -144,7 +145,7 @@ class Calibration:
         by_id = {record.id: record for record in run(self.other, watch)}
         return [by_id[case.example.id] for case in cases]
 
-    def _certificate(self, walks: Sequence[Walk]) -> Certificate:
+    def _certificate(self, walks: Sequence[FamilySearch]) -> Certificate:
         what, engine, first = self.bench.what, self.bench.engine, self.layouts[0]
         walk = fastest(walks)
         chosen, pins = walk.boldest, {layout.pins for layout in self.layouts}
@@ -186,7 +187,7 @@ class Calibration:
             f"examples like the {count} it was calibrated on ({errors} of those){shared}"
         )
 
-    def _failed(self, walks: Sequence[Walk]) -> str:
+    def _failed(self, walks: Sequence[FamilySearch]) -> str:
         count = len(self.examples)
         safest = min(walk.trials[0].empirical_risk for walk in walks)
         named = " or ".join(walk.family.name for walk in walks)
@@ -221,8 +222,8 @@ def calibrate(
     `Evaluation` (limit, seed, batch_size, workers, ...). Decodings are kept in `work`, so that the same call again goes
     on where it was.
     """
-    goal = Goal(risk, confidence, loss, family, against)
-    what = planned(model, task, prompts, recipe, out, work, options or {}, **evaluation)
+    goal = RiskGoal(risk, confidence, loss, family, against)
+    what = evaluation_for(model, task, prompts, recipe, out, work, options or {}, **evaluation)
     made = Calibration.prepare(what, goal).run(watch)
     if out is not None:
         made.certificate.save(out)
@@ -236,14 +237,14 @@ def _watching(families: Sequence[Family]) -> Stop:
     return All(readers) if len(readers) > 1 else readers[0]
 
 
-def _against(what: Evaluation, recipe: str, engine: Engine) -> Bench:
+def _against(what: Evaluation, recipe: str, engine: Engine) -> PreparedEvaluation:
     """The other recipe on the same examples, in a folder of its own inside the first one's."""
-    bench = Bench.prepare(replace(what, recipes=(recipe,), out=what.out / "against"), engine)
+    bench = PreparedEvaluation.prepare(replace(what, recipes=(recipe,), out=what.out / "against"), engine)
     if bench.ways[0].recipe.stop != Never():
         raise RequestError(f"answers are compared with those of a recipe that never stops early, got {recipe!r}")
     bench.check()
     return bench
 
 
-def _recipe_of(bench: Bench) -> Recipe:
-    return bench.ways[0].order(bench.engine, bench.examples[0], bench.what.seed).recipe
+def _recipe_of(bench: PreparedEvaluation) -> Recipe:
+    return bench.ways[0].template(bench.engine, bench.examples[0], bench.what.seed).recipe

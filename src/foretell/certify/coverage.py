@@ -14,7 +14,7 @@ from foretell.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CoverageResult:
     """What one way to choose a rule makes of many calibration sets.
 
     Delta bounds `violations`: a draw is what the promise is about, independent examples of a population, and the pool
@@ -95,7 +95,7 @@ class Coverage:
             size=sets.size,
         )
 
-    def certified(self, risk: float, confidence: float) -> Kept:
+    def certified(self, risk: float, confidence: float) -> CoverageResult:
         """By fixed-sequence testing."""
         return self.kept(self.walk(risk, confidence), risk)
 
@@ -110,20 +110,20 @@ class Coverage:
         p_values = exact(np.arange(self.size + 1), self.size, risk)  # of every number of errors
         return self._fastest([walked(p_values[errors], level) for errors in self._each()])
 
-    def hoped(self, risk: float) -> Kept:
+    def naive(self, risk: float) -> CoverageResult:
         """By trusting the mean loss on the calibration set."""
         return self.kept(self._fastest([naive(errors / self.size, risk) for errors in self._each()]), risk)
 
-    def fixed(self, index: int, risk: float) -> Kept:
+    def fixed(self, index: int, risk: float) -> CoverageResult:
         """The same rule whatever the calibration set, the `index`-th."""
         return self.kept(np.full(len(self.errors), index + 1), risk)
 
-    def kept(self, chosen: Array, risk: float) -> Kept:
+    def kept(self, chosen: Array, risk: float) -> CoverageResult:
         """What the columns `chosen` [sets] come to; they may have been chosen elsewhere, on the same sets."""
         splits = len(self.held_out)
         beside, drawn = chosen[:splits, None], chosen[splits:]
         held_out = np.take_along_axis(self.held_out, beside, axis=1)
-        return Kept(
+        return CoverageResult(
             speedup=float(np.take_along_axis(self.speedup, beside, axis=1).mean()),
             risk=float(held_out.mean()),
             above=float((held_out > risk).mean()),

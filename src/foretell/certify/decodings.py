@@ -9,54 +9,56 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from foretell.engine.options import NO_REGION, Options, Order, can_stop
+from foretell.engine.options import NO_REGION, Options, RequestTemplate, can_stop
 from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.prompts import Given, Prompts, listed
-from foretell.evaluation.run import Bench, Evaluation
-from foretell.evaluation.task_recipe import Way
+from foretell.evaluation.run import Evaluation, PreparedEvaluation
+from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.loop.protocols import Region, Stop
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.never import Never
-from foretell.recipes.text import spell
+from foretell.recipes.text import format_value
 
 
-def in_full(what: Evaluation, rule: Stop, region: Region | None = None) -> tuple[Bench, list[Order]]:
+def without_stopping(
+    what: Evaluation, rule: Stop, region: Region | None = None
+) -> tuple[PreparedEvaluation, list[RequestTemplate]]:
     """Made ready to decode without stopping what `rule` is to stop, and the order of each example.
 
     `what` has one recipe, whose own stopping rule is left out. `region` is where the rule looks, if the recipe has
     none of its own. Everything that can be wrong is found here.
     """
     (text,) = what.recipes
-    bold = Bench.prepare(replace(what, recipes=(f"{text} stop={spell(rule)}",), trace=True))
+    bold = PreparedEvaluation.prepare(replace(what, recipes=(f"{text} stop={format_value(rule)}",), trace=True))
     (way,) = bold.ways
     if region is not None and way.recipe.region == Fixed():
         way = replace(way, recipe=replace(way.recipe, region=region))
-    order = way.order(bold.engine, bold.examples[0], what.seed)
+    order = way.template(bold.engine, bold.examples[0], what.seed)
     if not can_stop(order.recipe, order.layout):
         raise RequestError(f"{what.task}: {NO_REGION.format(rule='a stopping rule')}")
     chosen = way.recipe.region
-    plain = Way.of(text, bold.benchmark, bold.what.options).recipe
-    elsewhere = f" region={spell(chosen)}" if chosen != plain.region else ""
+    plain = TaskRecipe.of(text, bold.benchmark, bold.what.options).recipe
+    elsewhere = f" region={format_value(chosen)}" if chosen != plain.region else ""
     # A cache keeps what nobody asks for as it was, so the rule has to look on where it is not to decide.
     silent: Stop = Never() if plain.cache == Off() else All((rule, Never()))
-    full = text + elsewhere + (f" stop={spell(silent)}" if plain.stop != silent else "")
-    way = Way.of(full, bold.benchmark, bold.what.options)
+    full = text + elsewhere + (f" stop={format_value(silent)}" if plain.stop != silent else "")
+    way = TaskRecipe.of(full, bold.benchmark, bold.what.options)
     bench = replace(bold, what=replace(bold.what, recipes=(full,)), ways=(way,))
     bench.check()
-    return bench, [way.order(bench.engine, example, what.seed) for example in bench.examples]
+    return bench, [way.template(bench.engine, example, what.seed) for example in bench.examples]
 
 
-def mark(example: Example) -> str:
+def example_key(example: Example) -> str:
     """A few digits that stand for what is asked, by which an example is known again."""
     asked = json.dumps([example.prompt, example.options], default=str)
     return blake2b(asked.encode(), digest_size=5).hexdigest()
 
 
-def planned(
+def evaluation_for(
     model: str,
     task: str | None,
     prompts: str | Path | Sequence[Given] | None,
@@ -73,7 +75,7 @@ def planned(
         raise RequestError(
             "stop_strings cut finished texts, and rules are replayed on texts that are not; leave them out"
         )
-    folder = kept_in(out, work)
+    folder = work_folder(out, work)
     if prompts is None:
         return Evaluation(model, str(task), (recipe,), folder, options=options, **evaluation)
     if evaluation.pop("source", None) is not None:
@@ -82,7 +84,7 @@ def planned(
     return Evaluation(model, Prompts.name, (recipe,), folder, source=source, options=options, **evaluation)
 
 
-def kept_in(out: str | Path | None, work: str | Path | None) -> Path:
+def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
     """The folder of the decodings: beside `out`, unless another one is named."""
     if out is not None and Path(out).suffix != ".json":
         raise RequestError(f"a rule or a judge is written to a .json file, got {out}")

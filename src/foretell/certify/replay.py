@@ -17,7 +17,7 @@ from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Benchmark, Example
 from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT
 from foretell.evaluation.records import Record
-from foretell.evaluation.run import Bench, Evaluation, Watch, grade, run
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch, grade, run
 from foretell.loop.protocols import Region, Stop
 
 
@@ -103,7 +103,7 @@ class Case:
 class Study:
     """The cases of one task, decoded in full once."""
 
-    bench: Bench
+    bench: PreparedEvaluation
     cases: tuple[Case, ...]
 
     @property
@@ -126,22 +126,22 @@ class Study:
 
 def study(what: Evaluation, count: int | None = None) -> Study:
     """Decode what is not there yet, with traces, and gather the first recipe's cases, all or the first `count`."""
-    bench = Bench.prepare(replace(what, trace=True))
+    bench = PreparedEvaluation.prepare(replace(what, trace=True))
     return gather(bench, run(bench), count)
 
 
-def studied(bench: Bench, watch: Watch | None = None) -> Study:
+def studied(bench: PreparedEvaluation, watch: Watch | None = None) -> Study:
     """The same of a bench that is made ready, for traces."""
     return gather(bench, run(bench, watch))
 
 
-def gather(bench: Bench, records: Sequence[Record], count: int | None = None) -> Study:
+def gather(bench: PreparedEvaluation, records: Sequence[Record], count: int | None = None) -> Study:
     """The cases of a bench that has been run, all or the first `count`."""
     first = {record.id: record for record in records if record.recipe == bench.ways[0].name}
     return Study(bench, tuple(_cases(bench, first, bench.examples[:count])))
 
 
-def _cases(bench: Bench, records: dict[str, Record], examples: Sequence[Example]) -> Iterator[Case]:
+def _cases(bench: PreparedEvaluation, records: dict[str, Record], examples: Sequence[Example]) -> Iterator[Case]:
     files: dict[str, list[Trace]] = {}
     for example in examples:
         record = records[example.id]

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class Certified:
     """What a walk along the rules has shown."""
 
     index: int | None  # of the boldest rule that is certified; None: not even the first one is
@@ -31,7 +31,7 @@ class Choice:
     bound: float  # upper confidence bound of the chosen rule's risk; of no rule, of the risk of never stopping: 0
 
 
-def certify(losses: Array, risk: float, confidence: float) -> Choice:
+def certify(losses: Array, risk: float, confidence: float) -> Certified:
     """The boldest rule whose risk is at most `risk` with `confidence`; `losses` [rules, n], the safest rule first."""
     checked(risk, confidence)
     values = np.asarray(losses, dtype=float)
@@ -40,7 +40,7 @@ def certify(losses: Array, risk: float, confidence: float) -> Choice:
     found = p_values(values, risk)
     passed = int(walked(found, confidence))
     bound = upper_bound(values[passed - 1], confidence) if passed else 0.0
-    return Choice(passed - 1 if passed else None, values.mean(axis=-1), found, bound)
+    return Certified(passed - 1 if passed else None, values.mean(axis=-1), found, bound)
 
 
 def p_values(losses: Array, risk: float) -> Array:

@@ -10,13 +10,13 @@ from foretell.certify.outcomes import Outcomes
 from foretell.certify.risk import certify, checked, shared, too_few
 from foretell.engine.certificate import LOSSES
 from foretell.errors import one_of
-from foretell.recipes.text import spell
+from foretell.recipes.text import format_value
 
 Families = str | Family | Sequence[str | Family]
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class RiskGoal:
     """What is to be shown, of which rules."""
 
     risk: float = 0.01  # eps: the share of examples that may lose by stopping early
@@ -57,7 +57,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class FamilySearch:
     """One family on the calibration set."""
 
     family: Family
@@ -65,13 +65,13 @@ class Walk:
     bound: float  # of the risk of the boldest certified member
 
     @classmethod
-    def along(cls, family: Family, found: Outcomes, goal: Goal) -> Walk:
+    def along(cls, family: Family, found: Outcomes, goal: RiskGoal) -> FamilySearch:
         """From the safest member to the first that is not shown to keep the risk."""
         choice = certify(found.losses(goal.loss), goal.risk, goal.level)
         last = -1 if choice.index is None else choice.index
         numbers = zip(choice.risks.tolist(), choice.p_values.tolist(), found.speedups().tolist(), strict=True)
         trials = (
-            Trial(setting, spell(rule), *measured, certified=index <= last)
+            Trial(setting, format_value(rule), *measured, certified=index <= last)
             for index, (setting, rule, measured) in enumerate(zip(family.settings, family.rules, numbers, strict=True))
         )
         return cls(family, tuple(trials), choice.bound)
@@ -82,6 +82,6 @@ class Walk:
         return next((one for one in reversed(self.trials) if one.certified), None)
 
 
-def fastest(walks: Sequence[Walk]) -> Walk:
+def fastest(walks: Sequence[FamilySearch]) -> FamilySearch:
     """The one whose boldest certified member is the fastest on the calibration set; the first, if there is none."""
     return max(walks, key=lambda walk: 0.0 if walk.boldest is None else walk.boldest.speedup)

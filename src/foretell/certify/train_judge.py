@@ -17,26 +17,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretell.certify.decodings import in_full, mark, planned
+from foretell.certify.decodings import evaluation_for, example_key, without_stopping
 from foretell.certify.outcomes import together
 from foretell.certify.replay import Case, studied
 from foretell.engine.folder import folder_of
 from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError, one_of, whole, within
 from foretell.evaluation.benchmarks.prompts import Given
-from foretell.evaluation.run import Bench, Evaluation, Watch
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch
 from foretell.policies.cache.off import Off
 from foretell.policies.stop.features import ANSWER, FEATURES, features
 from foretell.policies.stop.head import Head
 from foretell.policies.stop.sure import Sure
-from foretell.recipes.text import spell
+from foretell.recipes.text import format_value
 
 LOOKS: Mapping[str, tuple[str, ...]] = {"answer": tuple(ANSWER), "text": tuple(FEATURES)}
 ROUNDS = 200  # of L-BFGS, each over all steps of all traces
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class JudgeConfig:
     """How a head is trained."""
 
     look: str = "text"  # at the answer alone, or at the masks around it too
@@ -52,7 +52,7 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class TrainedJudge:
     """A trained head, and how well it tells the steps apart that it was trained on."""
 
     head: Head
@@ -71,53 +71,53 @@ class Taught:
 
 
 @dataclass(frozen=True, slots=True)
-class Schooling:
+class JudgeTraining:
     """Training made ready: what is decoded in full, and how the head is fitted to it."""
 
-    bench: Bench
-    lesson: Lesson
+    bench: PreparedEvaluation
+    lesson: JudgeConfig
 
     @classmethod
-    def prepare(cls, what: Evaluation, lesson: Lesson) -> Schooling:
+    def prepare(cls, what: Evaluation, lesson: JudgeConfig) -> JudgeTraining:
         """Everything that can be wrong is found here."""
-        bench, orders = in_full(what, Sure())
+        bench, orders = without_stopping(what, Sure())
         cache = orders[0].recipe.cache
         if lesson.look == "text" and cache != Off():
             raise RequestError(
-                f"a judge that looks at the text cannot learn from cache={spell(cache)}, which leaves masks "
+                f"a judge that looks at the text cannot learn from cache={format_value(cache)}, which leaves masks "
                 'uncomputed; let it look at the answer (look="answer"), or teach it without a cache'
             )
         return cls(bench, lesson)
 
-    def run(self, watch: Watch | None = None) -> Taught:
+    def run(self, watch: Watch | None = None) -> TrainedJudge:
         """Decode what is not there yet, and train."""
         what = self.bench.what
         named = {"model": folder_of(what.model).name, "model_sha256": self.bench.engine.fingerprint, "task": what.task}
         return taught(studied(self.bench, watch).cases, self.lesson, named)
 
 
-def teach(
+def train_judge(
     model: str,
     *,
     task: str | None = None,
     prompts: str | Path | Sequence[Given] | None = None,
     recipe: str = "full",
-    lesson: Lesson | None = None,
+    lesson: JudgeConfig | None = None,
     out: str | Path | None = None,
     work: str | Path | None = None,
     watch: Watch | None = None,
     options: Mapping[str, Any] | None = None,
     **evaluation: Any,
-) -> Taught:
+) -> TrainedJudge:
     """A judge trained on a task or on prompts, written to `out`; see `calibrate` for the rest."""
-    what = planned(model, task, prompts, recipe, out, work, options or {}, **evaluation)
-    made = Schooling.prepare(what, lesson or Lesson()).run(watch)
+    what = evaluation_for(model, task, prompts, recipe, out, work, options or {}, **evaluation)
+    made = JudgeTraining.prepare(what, lesson or JudgeConfig()).run(watch)
     if out is not None:
         made.save(out)
     return made
 
 
-def taught(cases: Sequence[Case], lesson: Lesson, named: Mapping[str, Any] | None = None) -> Taught:
+def taught(cases: Sequence[Case], lesson: JudgeConfig, named: Mapping[str, Any] | None = None) -> TrainedJudge:
     """A head fitted to some full decodings; the file will say `named` of them."""
     names = LOOKS[lesson.look]
     values, right = seen(cases, names), labels(cases)
@@ -129,11 +129,11 @@ def taught(cases: Sequence[Case], lesson: Lesson, named: Mapping[str, Any] | Non
         **(named or {}),
         "recipe": str(cases[0].trace.request.recipe),
         "steps": len(right),
-        "examples": [mark(case.example) for case in cases],
+        "examples": [example_key(case.example) for case in cases],
     }
     head, loss = fitted(values, right, names, lesson, trained)
     before = -share * math.log(share) - (1 - share) * math.log(1 - share)
-    return Taught(head, len(right), share, loss, before)
+    return TrainedJudge(head, len(right), share, loss, before)
 
 
 def seen(cases: Sequence[Case], names: Sequence[str]) -> Tensor:
@@ -157,7 +157,7 @@ def _same(case: Case) -> list[bool]:
 
 
 def fitted(
-    values: Tensor, right: Tensor, names: Sequence[str], lesson: Lesson, trained: Mapping[str, Any]
+    values: Tensor, right: Tensor, names: Sequence[str], lesson: JudgeConfig, trained: Mapping[str, Any]
 ) -> tuple[Head, float]:
     """The head of least penalised log loss, and its log loss."""
     mean, scale = values.mean(dim=0), values.std(dim=0)

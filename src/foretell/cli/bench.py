@@ -62,7 +62,7 @@ def bench(
     prompts = _prompts(file, requests)
     engine = open_engine(model, device, dtype, threads, compile=compile_, quantize=quantize)
     texts = tuple(dict.fromkeys(recipe or RECIPES))
-    orders = {text: engine.order(recipe=text, **_window(engine, options)) for text in texts}
+    orders = {text: engine.template(recipe=text, **_window(engine, options)) for text in texts}
     note(remark for order in orders.values() for remark in order.notes)
     every = {
         (text, service): way

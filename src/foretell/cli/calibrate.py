@@ -51,17 +51,17 @@ def calibrate(
     foretell generate tiny "..." --layout choice --recipe prophet --stop rule.json
     """
     from foretell.certify.calibrate import Calibration  # noqa: PLC0415
-    from foretell.certify.decodings import planned  # noqa: PLC0415
+    from foretell.certify.decodings import evaluation_for  # noqa: PLC0415
     from foretell.certify.families import ALL, Family, judged  # noqa: PLC0415
-    from foretell.certify.search import Goal  # noqa: PLC0415
+    from foretell.certify.search import RiskGoal  # noqa: PLC0415
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.evaluate import following  # noqa: PLC0415
 
     families: list[str | Family] = [*(family or []), *([] if judge is None else [judged(judge)])]
-    goal = Goal(risk, confidence, loss, families or ALL, against)
+    goal = RiskGoal(risk, confidence, loss, families or ALL, against)
     options = rest.pop("options")
-    plan = Calibration.prepare(planned(model, task, prompts, recipe, out, work, options, **rest), goal)
+    plan = Calibration.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), goal)
     note(plan.notes)
     with following(plan.total, plan.there, graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)

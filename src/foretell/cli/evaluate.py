@@ -129,14 +129,14 @@ def _run(asked: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.cli.console import note, out, say  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
     from foretell.evaluation.report import report  # noqa: PLC0415
-    from foretell.evaluation.run import Bench, Evaluation, run  # noqa: PLC0415
+    from foretell.evaluation.run import Evaluation, PreparedEvaluation, run  # noqa: PLC0415
 
     require_extra("lab")
     stop = asked.pop("stop")
     if stop is not None:
         asked["options"]["stop"] = stop
     what = Evaluation(recipes=recipes, **asked)
-    bench = Bench.prepare(what)
+    bench = PreparedEvaluation.prepare(what)
     bench.check()
     note(bench.notes())
     there = [record for record in read_records(what.out) if record.recipe in recipes]

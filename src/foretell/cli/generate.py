@@ -17,6 +17,7 @@ from foretell.errors import ForetellError, RequestError
 if TYPE_CHECKING:
     from foretell.engine.completion import Completion, Failure
     from foretell.engine.engine import Engine
+    from foretell.engine.options import RequestTemplate
     from foretell.engine.prompt_files import Asked
 
 CHAT = "Put text into the chat template, or take it as it is; default: by the model's own template if it has one."
@@ -71,9 +72,9 @@ def generate(
     if stop_string:
         options["stop_strings"] = stop_string
     options["recipe"] = " ".join([recipe, *(set_ or [])])
-    wish = Wish(options, batch_size, as_json=json, trace=trace, out=out, watch=watch, delay=delay)
+    output = Output(batch_size, as_json=json, trace=trace, out=out, watch=watch, delay=delay)
     machine = {name: given[name] for name in ("device", "dtype", "threads", "quantize")} | {"compile": compile_}
-    run(wish, model, prompt, file, machine)
+    run(output, options, model, prompt, file, machine)
 
 
 _OPTIONS = (
@@ -83,10 +84,9 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What to decode with, and what to do with the results."""
+class Output:
+    """What to do with the results."""
 
-    options: dict[str, Any]
     batch_size: int
     as_json: bool = False
     trace: Path | None = None
@@ -106,8 +106,15 @@ class Wish:
                 raise RequestError(f"cannot write {path}: it is a folder")
 
 
-def run(wish: Wish, model: str, prompt: str | None, file: str | None, machine: dict[str, Any]) -> None:
-    """Everything that can be wrong is found before the first step; a prompt of a file fails alone."""
+def run(
+    output: Output,
+    options: dict[str, Any],
+    model: str,
+    prompt: str | None,
+    file: str | None,
+    machine: dict[str, Any],
+) -> None:
+    """Find everything that can be wrong before the first step; a prompt of a file fails alone."""
     from foretell.cli.console import note  # noqa: PLC0415
     from foretell.cli.model import open_engine  # noqa: PLC0415
     from foretell.cli.prompts import gather  # noqa: PLC0415
@@ -115,29 +122,30 @@ def run(wish: Wish, model: str, prompt: str | None, file: str | None, machine: d
     from foretell.recipes.presets import parse  # noqa: PLC0415
 
     asked = gather(prompt, file)
-    parse(wish.options["recipe"])  # a wrong name should not have to wait for the weights
-    if "stop" in wish.options:
-        wish.options["stop"] = stop_of(wish.options["stop"])
+    parse(options["recipe"])  # a wrong name should not have to wait for the weights
+    if "stop" in options:
+        options["stop"] = stop_of(options["stop"])
     engine = open_engine(model, **machine)
-    note(engine.order(**wish.options).notes)
-    failed = deliver(wish, engine, asked)
+    template = engine.template(**options)
+    note(template.notes)
+    failed = deliver(output, engine, template, asked, title=options["recipe"])
     if failed:
         raise Exit(code=1)
 
 
-def deliver(wish: Wish, engine: Engine, asked: list[Asked]) -> int:
-    """Decode, and hand every completion to whoever wants it as soon as it is there; returns how many failed."""
+def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str) -> int:
+    """Decode, and write or print each completion as soon as it exists. Returns how many prompts failed."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
     from foretell.cli.results import Ledger, Printer, line_of, totals  # noqa: PLC0415
     from foretell.engine.completion import Failure  # noqa: PLC0415
     from foretell.engine.trace_files import save_traces  # noqa: PLC0415
 
-    printer = Printer([one.id for one in asked], wish.as_json)
+    printer = Printer([one.id for one in asked], output.as_json)
     finished: dict[int, Completion] = {}
     started = time.perf_counter()
     with ExitStack() as stack:
-        ledger = stack.enter_context(Ledger(wish.out)) if wish.out else None
-        for index, done in _completions(wish, engine, asked, stack):
+        ledger = stack.enter_context(Ledger(output.out)) if output.out else None
+        for index, done in _completions(output, engine, template, asked, title, stack):
             if isinstance(done, Failure):
                 if not asked[index].where:  # the one prompt of a command
                     raise done.error
@@ -146,46 +154,46 @@ def deliver(wish: Wish, engine: Engine, asked: list[Asked]) -> int:
                 finished[index] = done
             if ledger is not None:
                 ledger.add(line_of(asked[index].id, done))
-            if ledger is None or wish.as_json:
+            if ledger is None or output.as_json:
                 printer.add(index, done)
-        if wish.trace is not None:
-            save_traces(wish.trace, [one.trace for _, one in sorted(finished.items()) if one.trace is not None])
+        if output.trace is not None:
+            save_traces(output.trace, [one.trace for _, one in sorted(finished.items()) if one.trace is not None])
     if len(asked) > 1:
         say(totals(list(finished.values()), time.perf_counter() - started), style="dim")
     return len(asked) - len(finished)
 
 
 def _completions(
-    wish: Wish, engine: Engine, asked: list[Asked], stack: ExitStack
+    output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str, stack: ExitStack
 ) -> Iterator[tuple[int, Completion | Failure]]:
-    traced = wish.trace is not None
-    if wish.watch:
-        yield from _watched(wish, engine, asked)
+    traced = output.trace is not None
+    if output.watch:
+        yield from _watch(output, engine, template, asked, title)
         return
-    prompts = [one.prompt for one in asked]
-    tick = _progress(len(prompts), stack)
-    results = engine.complete(prompts, trace=traced, batch_size=wish.batch_size, errors="return", **wish.options)
-    for index, done in results:
+    pairs = [(one.prompt, template) for one in asked]
+    tick = _progress(len(pairs), stack)
+    for index, done in engine.generate_iter(pairs, trace=traced, batch_size=output.batch_size, errors="return"):
         yield index, done
         tick()
 
 
-def _watched(wish: Wish, engine: Engine, asked: list[Asked]) -> Iterator[tuple[int, Completion | Failure]]:
+def _watch(
+    output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str
+) -> Iterator[tuple[int, Completion | Failure]]:
     from foretell.cli.canvas import speller  # noqa: PLC0415
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.cli.watch import watch  # noqa: PLC0415
     from foretell.engine.completion import Failure  # noqa: PLC0415
 
-    spell, traced, order = speller(engine.codec), wish.trace is not None, engine.order(**wish.options)
+    spell = speller(engine.codec)
     for index, one in enumerate(asked):
         try:
-            engine.request(one.prompt, order)
+            frames = engine.stream_template(one.prompt, template, trace=output.trace is not None)
         except ForetellError as error:
             yield index, Failure(error)
             continue
-        frames = engine.stream(one.prompt, trace=traced, **wish.options)
-        title = wish.options["recipe"] if len(asked) == 1 else f"{one.id}: {wish.options['recipe']}"
-        yield index, watch(frames, spell, out(), title, wish.delay)
+        heading = title if len(asked) == 1 else f"{one.id}: {title}"
+        yield index, watch(frames, spell, out(), heading, output.delay)
 
 
 def _progress(total: int, stack: ExitStack) -> Any:

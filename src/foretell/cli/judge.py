@@ -29,16 +29,16 @@ def judge(
 
     foretell calibrate tiny --task choice --limit 2000 --judge judge.json --risk 0.01 --out rule.json
     """
-    from foretell.certify.decodings import planned  # noqa: PLC0415
-    from foretell.certify.train_judge import Lesson, Schooling  # noqa: PLC0415
+    from foretell.certify.decodings import evaluation_for  # noqa: PLC0415
+    from foretell.certify.train_judge import JudgeConfig, JudgeTraining  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.console import say  # noqa: PLC0415
     from foretell.cli.evaluate import following  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
 
-    lesson = Lesson(look, hidden, penalty, rest["seed"])
+    lesson = JudgeConfig(look, hidden, penalty, rest["seed"])
     options = rest.pop("options")
-    plan = Schooling.prepare(planned(model, task, prompts, recipe, out, work, options, **rest), lesson)
+    plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), lesson)
     with following(plan.bench.total, read_records(plan.bench.what.out), graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.save(out)

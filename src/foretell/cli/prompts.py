@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from foretell.engine.prompt_files import Asked, read_prompts, spoken
+from foretell.engine.prompt_files import Asked, parse_prompts, read_prompts
 from foretell.errors import RequestError
 
 STDIN = "-"
@@ -20,4 +20,4 @@ def gather(prompt: str | None, file: str | None) -> list[Asked]:
     if file != STDIN:
         return read_prompts(file)
     text = sys.stdin.read()
-    return spoken(text, "standard input", plain=not text.lstrip().startswith(("{", '"')))
+    return parse_prompts(text, "standard input", plain=not text.lstrip().startswith(("{", '"')))

@@ -107,7 +107,8 @@ class Stage:
 
 def _seconds(engine: Engine, prompt: str, recipe: str, options: dict[str, Any]) -> float:
     """The time of a decoding that nobody watches: to look at every position costs time."""
-    return next(engine.complete([prompt], recipe=recipe, errors="raise", **options))[1].seconds
+    done: Completion = engine.generate(prompt, recipe=recipe, **options)
+    return done.seconds
 
 
 def _film(engine: Engine, prompt: str, recipe: str, seconds: float, options: dict[str, Any]) -> Film:

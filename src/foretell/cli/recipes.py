@@ -110,12 +110,12 @@ def _show_preset(console: Console, name: str) -> None:
 
 def _parameters(prefix: str, value: Any) -> Iterator[tuple[str, str, str]]:
     """Every parameter by the dotted path that --set takes, with its value; those of a policy follow it."""
-    from foretell.recipes.text import spell  # noqa: PLC0415
+    from foretell.recipes.text import format_value  # noqa: PLC0415
 
     for field in fields(value):
         inner, path = getattr(value, field.name), f"{prefix}{field.name}"
         policy = is_dataclass(inner) and not isinstance(inner, type)
-        yield path, spell(inner), sentence(type(inner)) if policy else ""
+        yield path, format_value(inner), sentence(type(inner)) if policy else ""
         if policy:
             yield from _parameters(f"{path}.", inner)
 

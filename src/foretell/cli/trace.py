@@ -96,9 +96,9 @@ def has_answer(trace: Trace) -> bool:
 
 def _place(text: str | None) -> Region | None:
     from foretell.loop.protocols import Region  # noqa: PLC0415
-    from foretell.recipes.text import read  # noqa: PLC0415
+    from foretell.recipes.text import parse_value  # noqa: PLC0415
 
-    return None if text is None else read(Region, text, "region")
+    return None if text is None else parse_value(Region, text, "region")
 
 
 def _heading(trace: Trace) -> str:

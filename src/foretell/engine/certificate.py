@@ -24,7 +24,7 @@ from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.recipes.presets import parse
 from foretell.recipes.recipe import Recipe
-from foretell.recipes.text import read, spell
+from foretell.recipes.text import format_value, parse_value
 
 FORMAT = 1
 NOT_A_RULE = "; texts before which the finished text is cut are stop_strings (--stop-string)"
@@ -84,7 +84,7 @@ class Certificate:
 
     @property
     def rule(self) -> Stop:
-        rule: Stop = read(Stop, self.stop, "stop")
+        rule: Stop = parse_value(Stop, self.stop, "stop")
         return rule
 
     @property
@@ -101,7 +101,7 @@ class Certificate:
         del shown["stop"]
         # A judge's file as it is found from the rule's folder: both can be read from anywhere, and move together.
         beside = _moved(self.rule, lambda judge: os.path.relpath(judge, folder))
-        head = {"foretell_rule": FORMAT, "stop": spell(beside)}
+        head = {"foretell_rule": FORMAT, "stop": format_value(beside)}
         text = f'{{\n{_lines(head)},\n "certificate": {{\n{_lines(shown, indent=2)}\n }}\n}}\n'
         try:
             with replacing(Path(path)) as file:
@@ -165,7 +165,7 @@ def stop_of(given: object) -> Stop | Certificate:
         return read_certificate(given)
     if isinstance(given, str):
         try:
-            rule: Stop = read(Stop, given, "stop")
+            rule: Stop = parse_value(Stop, given, "stop")
         except RecipeError as error:
             raise RecipeError(f"{error}{NOT_A_RULE}") from error
         return rule
@@ -212,9 +212,9 @@ def _certificate(value: Any, folder: Path) -> Certificate:
         if name not in given:
             raise RequestError(f"{name!r} is missing")
         _check(name, given[name], hint)
-    rule = _moved(read(Stop, given["stop"], "stop"), lambda judge: str(folder / judge))
+    rule = _moved(parse_value(Stop, given["stop"], "stop"), lambda judge: str(folder / judge))
     read_files(rule)
-    return Certificate(**(given | {"stop": spell(rule)}))
+    return Certificate(**(given | {"stop": format_value(rule)}))
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
@@ -251,6 +251,6 @@ def _region(answer: Any) -> str:
 
 def _spelled(value: object) -> str:
     try:
-        return spell(value)
+        return format_value(value)
     except ForetellError:  # a policy of one's own without a name
         return type(value).__name__

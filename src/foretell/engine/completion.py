@@ -17,7 +17,7 @@ from foretell.errors import ForetellError
 from foretell.loop.decode import Step
 from foretell.loop.spelling import Spelling
 from foretell.policies.transfer.quota import Quota
-from foretell.recipes.text import title as name_of
+from foretell.recipes.text import name_of
 
 NO_MASK = -1  # a finished window holds none
 
@@ -149,7 +149,7 @@ def completion_of(
         measure=outcome.measure,
         trace=outcome.trace and with_words(outcome.trace, spelling),
         notes=(*notes, *_budget_notes(outcome)),
-        given=request.budget - in_full(request),
+        given=request.budget - scheduled_steps(request),
         stop_string=stop_string,
     )
 
@@ -165,7 +165,7 @@ def _budget_notes(outcome: Outcome) -> Iterator[str]:
         )
 
 
-def in_full(request: Request) -> int:
+def scheduled_steps(request: Request) -> int:
     """Steps of a decoding that keeps to its schedule up to the end: pinned positions take none."""
     layout, transfer = request.layout, request.recipe.transfer
     pinned, size = {offset for offset, _ in layout.pins}, request.recipe.block_length or layout.length

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, overload
+from typing import Any, Literal, Protocol, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from foretell.engine.certificate import Certificate, model_hash
 from foretell.engine.codec import Codec
 from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, cut_text, frame_of, text_of
 from foretell.engine.folder import BUNDLED, folder_of, layouts_of
-from foretell.engine.options import Options, Order, order, without_text
+from foretell.engine.options import GenerateOptions, Options, RequestTemplate, make_template, without_text
 from foretell.engine.outcome import Outcome, Usage
 from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_ids
 from foretell.engine.request import Layout, Request
@@ -53,7 +53,7 @@ class Engine:
         self.size = sum(weight.numel() for weight in weights)
         self.threads = 1 if self.size <= SMALL else None  # of torch while this model decodes; None: torch's own choice
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
-        self.usage = Usage()  # columns of everything that went through `generate`, `complete` and `fulfil`
+        self.usage = Usage()  # columns of everything that went through `generate` and `generate_iter`
 
     def __repr__(self) -> str:
         return (
@@ -74,14 +74,14 @@ class Engine:
             torch.set_num_threads(self.threads)
 
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]  # an empty list is both
         self,
         prompt: Prompt,
         *,
         trace: bool = ...,
         batch_size: int = ...,
         streamer: Streamer | None = ...,
-        **options: Any,
+        **options: Unpack[GenerateOptions],
     ) -> Completion: ...
 
     @overload
@@ -92,7 +92,7 @@ class Engine:
         trace: bool = ...,
         batch_size: int = ...,
         streamer: None = ...,
-        **options: Any,
+        **options: Unpack[GenerateOptions],
     ) -> list[Completion]: ...
 
     def generate(
@@ -102,67 +102,31 @@ class Engine:
         trace: bool = False,
         batch_size: int = 8,
         streamer: Streamer | None = None,
-        **options: Any,
+        **options: Unpack[GenerateOptions],
     ) -> Completion | list[Completion]:
-        """Decode a prompt (a string, chat messages or token ids) or a list of them; `Options` says what may be asked.
+        """Decode a prompt (text, chat messages or token ids) or a list of them; `Options` lists the keywords.
 
-        Token ids are a list of whole numbers, or an array of them with one dimension; no template is put around them.
-        A prompt that cannot be decoded is an error, which names its place in the list, before anything is decoded.
+        Raises an error that names the place in the list if a prompt cannot be decoded, before anything is decoded.
         """
-        if streamer is not None:
-            if not is_single(prompt):
-                raise RequestError("a streamer takes one prompt at a time")
-            return self._streamed(cast("Prompt", prompt), streamer, trace, options)
-        if is_single(prompt):
-            one: Any = [prompt]
-            ((_, only),) = self.complete(one, trace=trace, batch_size=batch_size, errors="return", **options)
+        given: Any = prompt
+        template = self.template(**options)
+        if is_single(given):
+            if streamer is not None:
+                return self._feed(given, template, streamer, trace)
+            ((_, only),) = self.generate_iter([(given, template)], trace=trace, batch_size=batch_size, errors="return")
             if isinstance(only, Failure):
                 raise only.error
             return only
-        prompts: Any = prompt
-        done = dict(self.complete(prompts, trace=trace, batch_size=batch_size, **options))
-        return [done[index] for index in range(len(prompts))]
+        if streamer is not None:
+            raise RequestError("a streamer takes one prompt at a time")
+        pairs = [(one, template) for one in given]
+        done = dict(self.generate_iter(pairs, trace=trace, batch_size=batch_size))
+        return [done[index] for index in range(len(pairs))]
 
     @overload
-    def complete(
+    def generate_iter(
         self,
-        prompts: Sequence[Prompt],
-        *,
-        trace: bool = ...,
-        batch_size: int = ...,
-        errors: Literal["raise"] = ...,
-        **options: Any,
-    ) -> Iterator[tuple[int, Completion]]: ...
-
-    @overload
-    def complete(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        trace: bool = ...,
-        batch_size: int = ...,
-        errors: Literal["return"],
-        **options: Any,
-    ) -> Iterator[tuple[int, Completion | Failure]]: ...
-
-    def complete(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        trace: bool = False,
-        batch_size: int = 8,
-        errors: Literal["raise", "return"] = "raise",
-        **options: Any,
-    ) -> Iterator[tuple[int, Completion]] | Iterator[tuple[int, Completion | Failure]]:
-        """(index, completion) of every prompt, in the order in which they finish; see `fulfil` for `errors`."""
-        asked = self.order(**options)
-        orders = [(prompt, asked) for prompt in prompts]
-        return self.fulfil(orders, trace=trace, batch_size=batch_size, errors=errors)
-
-    @overload
-    def fulfil(
-        self,
-        orders: Sequence[tuple[Prompt, Order | Mapping[str, Any]]],
+        prompts: Sequence[tuple[Prompt, RequestTemplate]],
         *,
         trace: bool = ...,
         batch_size: int = ...,
@@ -170,111 +134,118 @@ class Engine:
     ) -> Iterator[tuple[int, Completion]]: ...
 
     @overload
-    def fulfil(
+    def generate_iter(
         self,
-        orders: Sequence[tuple[Prompt, Order | Mapping[str, Any]]],
+        prompts: Sequence[tuple[Prompt, RequestTemplate]],
         *,
         trace: bool = ...,
         batch_size: int = ...,
         errors: Literal["return"],
     ) -> Iterator[tuple[int, Completion | Failure]]: ...
 
-    def fulfil(
+    def generate_iter(
         self,
-        orders: Sequence[tuple[Prompt, Order | Mapping[str, Any]]],
+        prompts: Sequence[tuple[Prompt, RequestTemplate]],
         *,
         trace: bool = False,
         batch_size: int = 8,
         errors: Literal["raise", "return"] = "raise",
     ) -> Iterator[tuple[int, Completion]] | Iterator[tuple[int, Completion | Failure]]:
-        """The same for prompts that are each decoded in their own way: an order, or the options of one.
+        """Decode prompts, each with its own template; yields (index, completion) in the order in which they finish.
 
         Whatever may be wrong with a request is found before the first step. `errors="raise"` then raises the first
-        error; "return" hands out a `Failure` in each one's place, first of all, and decodes the others. What goes
-        wrong in the model itself is raised in any case.
+        error; "return" yields a `Failure` in each one's place, first of all, and decodes the others. Errors of the
+        model itself are raised in any case.
         """
         one_of("errors", errors, ("raise", "return"))
         if batch_size < 1:
             raise RequestError(f"batch_size must be at least 1, got {batch_size}")
         scheduler = self._scheduler(batch_size, record=trace)
         failed: list[tuple[int, Failure]] = []
-        asked: list[tuple[int, Order]] = []  # by ticket
-        for index, (prompt, way) in enumerate(orders):
+        accepted: list[tuple[int, RequestTemplate]] = []  # by ticket
+        for index, (prompt, template) in enumerate(prompts):
             try:
-                chosen = way if isinstance(way, Order) else self.order(**way)
-                scheduler.submit(self.request(prompt, chosen))
+                scheduler.submit(self.request(prompt, template))
             except ForetellError as error:
                 failed.append((index, Failure(error)))
             else:
-                asked.append((index, chosen))
+                accepted.append((index, template))
         if failed and errors == "raise":
             raise _named(failed) from failed[0][1].error
-        return self._decoded(scheduler, failed, asked)
+        return self._run(scheduler, failed, accepted)
 
-    def _decoded(
-        self, scheduler: Scheduler, failed: list[tuple[int, Failure]], asked: list[tuple[int, Order]]
+    def _run(
+        self, scheduler: Scheduler, failed: list[tuple[int, Failure]], accepted: list[tuple[int, RequestTemplate]]
     ) -> Iterator[tuple[int, Completion | Failure]]:
         yield from failed
         try:
             for outcome in with_threads(scheduler.run(), self.threads):
-                index, chosen = asked[outcome.ticket]
-                yield index, completion_of(outcome, chosen.notes, self.codec, self.spelling, chosen.stop_strings)
+                index, template = accepted[outcome.ticket]
+                yield index, self._complete(outcome, template)
         finally:
             self.usage += scheduler.usage
+
+    def _complete(self, outcome: Outcome, template: RequestTemplate) -> Completion:
+        return completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)
 
     def _scheduler(self, batch_size: int, *, record: bool) -> Scheduler:
         # Every request of a list is wanted, so any of them may be passed over for one that needs less padding.
         return Scheduler(self.model, self.codec.end_ids, batch_size, record, self.device, AHEAD, AHEAD, self.spelling)
 
-    def stream(self, prompt: Prompt, *, trace: bool = False, **options: Any) -> Iterator[Frame]:
-        """A frame after every step; the last one carries the completion."""
-        asked = self.order(**options)
-        request = self.request(prompt, asked)
-        scheduler = self._scheduler(batch_size=1, record=trace)
+    def stream(self, prompt: Prompt, *, trace: bool = False, **options: Unpack[GenerateOptions]) -> Iterator[Frame]:
+        """Yield one frame per step; the last one has the completion."""
+        return self.stream_template(prompt, self.template(**options), trace=trace)
+
+    def stream_template(self, prompt: Prompt, template: RequestTemplate, *, trace: bool = False) -> Iterator[Frame]:
+        """Like `stream`, for options that are resolved already. Raises at once if the prompt cannot be decoded."""
+        request, scheduler = self.request(prompt, template), self._scheduler(batch_size=1, record=trace)
         frames: list[Frame] = []
         scheduler.submit(request, lambda step, row: frames.append(frame_of(step, row)))
+        return self._frames(request, template, scheduler, frames)
+
+    def _frames(
+        self, request: Request, template: RequestTemplate, scheduler: Scheduler, frames: list[Frame]
+    ) -> Iterator[Frame]:
         for outcome in with_threads(_take_steps(scheduler), self.threads):
             frame = frames.pop()
-            text = cut_text(self.text(frame.tokens, request.layout)[0], asked.stop_strings)[0]
-            done = None
-            if outcome is not None:
-                done = completion_of(outcome, asked.notes, self.codec, self.spelling, asked.stop_strings)
+            text, _ = cut_text(self.text(frame.tokens, request.layout)[0], template.stop_strings)
+            done = None if outcome is None else self._complete(outcome, template)
             yield replace(frame, text=text, completion=done)
 
-    def order(self, **options: Any) -> Order:
-        """What a call with these options would decode with."""
+    def template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
+        """Return what a call of `generate` with these options decodes with, whatever the prompt."""
         given = Options.of(options)
-        asked = replace(order(given, self.codec, self.layouts), chat=given.chat, stop_strings=given.stop_strings or ())
+        template = make_template(given, self.codec, self.layouts)
         if not self.codec.reads_text:
-            asked = without_text(asked)
+            template = without_text(template)
         vocabulary = self.codec.vocab_size
-        for offset, token in asked.layout.pins:
+        for offset, token in template.layout.pins:
             if token == self.model.mask_id:
                 raise RequestError(f"the mask token {self.model.mask_id} cannot be pinned")
             if not 0 <= token < vocabulary:
                 raise RequestError(f"token {token} pinned at {offset} is not one of the vocabulary's {vocabulary}")
         if not isinstance(given.stop, Certificate):
-            return asked
-        remarks = given.stop.remarks(asked.recipe, asked.layout, self.fingerprint, self.dtype)
-        return replace(asked, notes=(*asked.notes, *remarks))
+            return template
+        remarks = given.stop.remarks(template.recipe, template.layout, self.fingerprint, self.dtype)
+        return replace(template, notes=(*template.notes, *remarks))
 
-    def request(self, prompt: Prompt, asked: Order) -> Request:
-        """One prompt as the loop wants it."""
+    def request(self, prompt: Prompt, template: RequestTemplate) -> Request:
+        """Encode a prompt. Raises an error if it cannot be decoded with this template."""
         given: Any = prompt
         if not is_single(given):
             raise RequestError(f"{KINDS}, got {given!r:.80}")
         if is_ids(given):
-            if asked.chat:
+            if template.chat:
                 raise RequestError("chat=True puts text into the chat template; token ids are taken as they are")
             ids = read_ids(given, self.codec.vocab_size)
         else:
-            ids = self.codec.prompt(given, asked.chat)
+            ids = self.codec.prompt(given, template.chat)
         if self.model.mask_id in ids:
             raise RequestError("the prompt holds the mask token; only positions of the window can be filled")
-        if len(ids) + asked.layout.length > self.context:
-            sizes = f"a prompt of {len(ids)} tokens and a window of {asked.layout.length}"
+        if len(ids) + template.layout.length > self.context:
+            sizes = f"a prompt of {len(ids)} tokens and a window of {template.layout.length}"
             raise RequestError(f"{sizes} are more than the {self.context} that this model was made for")
-        return Request(tuple(ids), asked.layout, asked.recipe, asked.seed)
+        return Request(tuple(ids), template.layout, template.recipe, template.seed)
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
         """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
@@ -284,15 +255,15 @@ class Engine:
         """The part of that text which stands in the answer region, where one was laid out or is found."""
         return answer_of(tokens, request, self.codec, self.spelling)
 
-    def _streamed(self, prompt: Prompt, streamer: Streamer, trace: bool, options: dict[str, Any]) -> Completion:
-        """Drafts go to `put_draft`, the prompt and the finished text to `put`."""
-        streamer.put(torch.tensor([self.request(prompt, self.order(**options)).prompt]))
+    def _feed(self, prompt: Prompt, template: RequestTemplate, streamer: Streamer, trace: bool) -> Completion:
+        """Give drafts to `put_draft`, and the prompt and the finished text to `put`."""
+        streamer.put(torch.tensor([self.request(prompt, template).prompt]))
         put_draft = getattr(streamer, "put_draft", None)
         try:
-            for frame in self.stream(prompt, trace=trace, **options):
+            for frame in self.stream_template(prompt, template, trace=trace):
                 if put_draft is not None:
                     put_draft(value=torch.tensor(frame.tokens))
-            assert frame.completion is not None, "the last frame carries the completion"
+            assert frame.completion is not None, "the last frame has the completion"
             streamer.put(torch.tensor(frame.completion.tokens))
         finally:
             streamer.end()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import partial
+from os import PathLike
+from typing import Any, TypedDict
 
 from foretell.engine.certificate import Certificate, stop_of
 from foretell.engine.codec import Codec
@@ -23,9 +25,9 @@ from foretell.policies.stop.combined import read_files
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.entropy_bound import EntropyBound
 from foretell.policies.transfer.threshold import Threshold
-from foretell.recipes.presets import PRESETS
-from foretell.recipes.recipe import Recipe, spelled
-from foretell.recipes.text import spell, title
+from foretell.recipes.presets import parse
+from foretell.recipes.recipe import Recipe
+from foretell.recipes.text import format_value, name_of
 
 ALIASES = {
     "gen_length": "max_new_tokens",
@@ -65,6 +67,32 @@ NO_REGION = (
 )
 
 NO_TEXT = "this model's folder has no tokenizer, so the completion has tokens and no text"
+
+
+class GenerateOptions(TypedDict, total=False):
+    """The keywords of `generate`, `stream` and `template`; `Options` explains them."""
+
+    recipe: str | Recipe
+    layout: str | None
+    max_new_tokens: int | None
+    steps: int | None
+    block_length: int | None
+    remasking: str | None
+    threshold: float | None
+    entropy_bound: float | None
+    suffix: str | None
+    answer_length: int | None
+    answer_start: int | None
+    pins: Mapping[int, int | str] | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    cfg_scale: float | None
+    stop_at_eos: bool | None
+    stop: Stop | Certificate | str | PathLike[str] | None
+    stop_strings: str | Sequence[str] | None
+    chat: bool | None
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +150,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RequestTemplate:
     """Options made concrete: what every request of one call shares."""
 
     layout: Layout
@@ -149,20 +177,16 @@ def _stop_strings(given: object) -> tuple[str, ...]:
     return strings
 
 
-def order(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> Order:
-    """Settle the window, the pinned tokens, the region and the recipe of a call."""
+def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> RequestTemplate:
+    """Decide the window, the pinned tokens and the recipe of a call."""
     preferred = Options(**model_defaults(options, layouts))
-    if isinstance(options.recipe, Recipe):
-        chosen = options.recipe
-    else:
-        # A recipe's own text has the last word on what a model merely prefers.
-        chosen = spelled(options.recipe, {name: _apply(preferred, one.recipe) for name, one in PRESETS.items()})
-    chosen = _apply(options, chosen)
-    read_files(chosen.stop)
+    # The model's preferences change a preset; settings in the recipe's own text, and options, change what comes out.
+    recipe = _apply(options, parse(options.recipe, partial(_apply, preferred)))
+    read_files(recipe.stop)
     layout = _layout(options.over(preferred), codec)
     whole("seed", options.seed, 0, 2**63 - 1)
-    notes = () if can_stop(chosen, layout) else (NO_REGION.format(rule=title(chosen.stop)),)
-    return Order(layout, chosen, options.seed, notes)
+    notes = () if can_stop(recipe, layout) else (NO_REGION.format(rule=name_of(recipe.stop)),)
+    return RequestTemplate(layout, recipe, options.seed, notes, options.chat, options.stop_strings or ())
 
 
 def can_stop(recipe: Recipe, layout: Layout) -> bool:
@@ -172,10 +196,10 @@ def can_stop(recipe: Recipe, layout: Layout) -> bool:
     return bool(recipe.stop.reads(lay_out([Request((), layout, recipe)], mask_id=-1)).any())
 
 
-def without_text(asked: Order) -> Order:
-    """The order with a note that there is no tokenizer. Raises RequestError if its recipe has to read text."""
+def without_text(asked: RequestTemplate) -> RequestTemplate:
+    """Add a note that there is no tokenizer. Raises RequestError if the recipe has to read text."""
     if asked.recipe.region.sought:
-        region = spell(asked.recipe.region)
+        region = format_value(asked.recipe.region)
         raise RequestError(f"region={region} looks for the answer in the text, and the model's folder has no tokenizer")
     if asked.stop_strings:
         raise RequestError(f"stop_strings={asked.stop_strings} cut the text, and the model's folder has no tokenizer")

@@ -33,10 +33,10 @@ def read_prompts(file: str | Path) -> list[Asked]:
         raise RequestError(f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise RequestError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    return spoken(text, str(file), plain=Path(file).suffix == ".txt")
+    return parse_prompts(text, str(file), plain=Path(file).suffix == ".txt")
 
 
-def spoken(text: str, title: str, plain: bool) -> list[Asked]:
+def parse_prompts(text: str, title: str, plain: bool) -> list[Asked]:
     """The prompts of a text that came from `title`; `plain` if each line is a prompt as it stands."""
     # Not splitlines: a prompt may hold the line ends of other alphabets.
     lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), 1) if line.strip()]

@@ -23,7 +23,7 @@ from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
 from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.evaluation.manifest import FILE, examples_hash, resized, settle, settled, versions
 from foretell.evaluation.records import Record, alone, appending, part, read_records
-from foretell.evaluation.task_recipe import Way
+from foretell.evaluation.task_recipe import TaskRecipe
 
 BATCHES = 8  # the most batches in a chunk, after which the next recipe has its turn
 LONGEST_REASON = 200  # characters
@@ -67,17 +67,17 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class PreparedEvaluation:
     """An evaluation made ready: its model, its examples, its ways to decode them."""
 
     what: Evaluation
     engine: Engine
     benchmark: Benchmark
     examples: Sequence[Example]
-    ways: tuple[Way, ...]
+    ways: tuple[TaskRecipe, ...]
 
     @classmethod
-    def prepare(cls, what: Evaluation, engine: Engine | None = None) -> Bench:
+    def prepare(cls, what: Evaluation, engine: Engine | None = None) -> PreparedEvaluation:
         """Everything that can be wrong is found here, but for what the folder holds: `check` looks at that.
 
         `engine` is the model, if it is loaded already.
@@ -85,7 +85,7 @@ class Bench:
         benchmark = benchmark_named(what.task, what.allow_code_execution)
         what = _with_layout(what)
         benchmark = strict(benchmark) if what.strict else benchmark
-        ways = tuple(Way.of(text, benchmark, what.options) for text in what.recipes)
+        ways = tuple(TaskRecipe.of(text, benchmark, what.options) for text in what.recipes)
         if "stop" in what.options and not any("stop" in way.options for way in ways):
             raise RequestError(f"none of {', '.join(what.recipes)} stops early, so there is no rule to replace")
         examples = benchmark.examples(what.source, what.limit, what.seed)
@@ -100,7 +100,7 @@ class Bench:
         bench = cls(what, engine or _loaded(what), benchmark, examples, ways)
         try:
             for way in ways:
-                bench.engine.request(examples[0].prompt, way.order(bench.engine, examples[0], what.seed))
+                bench.engine.request(examples[0].prompt, way.template(bench.engine, examples[0], what.seed))
         except VocabularyError as error:
             if what.task in PUBLIC or what.task in FREE:
                 raise _unreadable(what, bench.engine) from error
@@ -123,7 +123,7 @@ class Bench:
 
     def notes(self) -> list[str]:
         """Remarks on how the recipes are going to be read."""
-        orders = (way.order(self.engine, self.examples[0], 0) for way in self.ways)
+        orders = (way.template(self.engine, self.examples[0], 0) for way in self.ways)
         remarks = [note for order in orders for note in order.notes]
         if self.unlabelled:
             remarks.append(
@@ -144,7 +144,7 @@ class Bench:
         """
         for example in self.examples:
             try:
-                self.engine.request(example.prompt, self.ways[0].order(self.engine, example, self.what.seed))
+                self.engine.request(example.prompt, self.ways[0].template(self.engine, example, self.what.seed))
             except ForetellError as error:
                 raise RequestError(f"{self.what.task}, example {example.id}: {error}") from error
         if (self.what.out / FILE).exists():  # our own holds the model's hash, for which all of it is read
@@ -167,7 +167,7 @@ class Bench:
         what, first = self.what, self.examples[0]
         recipes = {
             way.name: {
-                "recipe": str(way.order(self.engine, first, 0).recipe),  # with the stopping rule in it
+                "recipe": str(way.template(self.engine, first, 0).recipe),  # with the stopping rule in it
                 "options": {name: value for name, value in way.options.items() if name != "stop"},
             }
             for way in self.ways
@@ -222,7 +222,7 @@ def _unreadable(what: Evaluation, engine: Engine) -> VocabularyError:
 def _is_readable(benchmark: Benchmark, engine: Engine) -> bool:
     (example,) = benchmark.examples(None, 1, 0)
     try:
-        engine.request(example.prompt, engine.order(**benchmark.options))
+        engine.request(example.prompt, engine.template(**benchmark.options))
     except RequestError:
         return False
     return True
@@ -237,10 +237,10 @@ def _loaded(what: Evaluation) -> Engine:
 
 def evaluate(what: Evaluation, watch: Watch | None = None) -> list[Record]:
     """Run what is not there yet, and return everything; `watch` sees each new result."""
-    return run(Bench.prepare(what), watch)
+    return run(PreparedEvaluation.prepare(what), watch)
 
 
-def run(bench: Bench, watch: Watch | None = None) -> list[Record]:
+def run(bench: PreparedEvaluation, watch: Watch | None = None) -> list[Record]:
     from foretell.evaluation.workers import share_out  # noqa: PLC0415  it imports this module
 
     what, seen = bench.what, watch or (lambda _: None)
@@ -255,7 +255,7 @@ def run(bench: Bench, watch: Watch | None = None) -> list[Record]:
     return read_records(what.out)
 
 
-def work(bench: Bench, worker: int, watch: Watch) -> None:
+def work(bench: PreparedEvaluation, worker: int, watch: Watch) -> None:
     """Do a worker's share: every chunk whose turn it is, each under every recipe in turn.
 
     Recipes take turns, so that a machine that gets slower or a run that is cut short treats them alike.
@@ -282,7 +282,7 @@ def chunk_size(examples: int, batch_size: int, workers: int) -> int:
     return batch_size * min(BATCHES, -(-batches // (workers * TURNS)))
 
 
-def _chunk(bench: Bench, index: int, pending: Sequence[int]) -> Iterator[list[Record]]:
+def _chunk(bench: PreparedEvaluation, index: int, pending: Sequence[int]) -> Iterator[list[Record]]:
     """The results of some examples under one recipe, one by one; with traces all together, once these are saved."""
     if not pending:
         return
@@ -301,16 +301,18 @@ def _chunk(bench: Bench, index: int, pending: Sequence[int]) -> Iterator[list[Re
     yield [replace(record, trace=str(file), trace_index=i) for i, (_, record, _) in enumerate(ordered)]
 
 
-def _results(bench: Bench, way: Way, examples: Sequence[Example]) -> Iterator[tuple[int, Record, Completion]]:
-    asked = [(one.prompt, way.order(bench.engine, one, bench.what.seed)) for one in examples]
+def _results(
+    bench: PreparedEvaluation, way: TaskRecipe, examples: Sequence[Example]
+) -> Iterator[tuple[int, Record, Completion]]:
+    asked = [(one.prompt, way.template(bench.engine, one, bench.what.seed)) for one in examples]
     started = time.perf_counter()
-    for place, done in bench.engine.fulfil(asked, trace=bench.what.trace, batch_size=bench.what.batch_size):
+    for place, done in bench.engine.generate_iter(asked, trace=bench.what.trace, batch_size=bench.what.batch_size):
         wall = time.perf_counter() - started
         yield place, _record(bench.benchmark, way, examples[place], done, wall), done
         started = time.perf_counter()  # grading is not decoding
 
 
-def _record(benchmark: Benchmark, way: Way, example: Example, completion: Completion, wall: float) -> Record:
+def _record(benchmark: Benchmark, way: TaskRecipe, example: Example, completion: Completion, wall: float) -> Record:
     return Record(
         recipe=way.name,
         id=example.id,

@@ -9,19 +9,19 @@ from hashlib import blake2b
 from typing import Any
 
 from foretell.engine.engine import Engine
-from foretell.engine.options import Order
+from foretell.engine.options import RequestTemplate
 from foretell.evaluation.benchmark import Benchmark, Example
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
-from foretell.recipes.presets import PRESETS
-from foretell.recipes.recipe import Recipe, spelled
+from foretell.recipes.presets import PRESETS, parse
+from foretell.recipes.recipe import Recipe
 
 LAYOUT = ("max_new_tokens", "answer_length", "answer_start", "remasking")  # words of `generate`, not of a recipe
 _LAYOUT_WORD = re.compile(rf"(?:^|(?<=\s))({'|'.join(LAYOUT)})=([^\s()]+)(?=\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TaskRecipe:
     """One way to decode a benchmark."""
 
     name: str  # the text that was asked for
@@ -29,7 +29,7 @@ class Way:
     options: Mapping[str, Any]  # for `generate`
 
     @classmethod
-    def of(cls, text: str, benchmark: Benchmark, asked: Mapping[str, Any] | None = None) -> Way:
+    def of(cls, text: str, benchmark: Benchmark, asked: Mapping[str, Any] | None = None) -> TaskRecipe:
         """Read `text`: a recipe, in which `max_new_tokens=48` and the like may stand as well.
 
         The preset `prophet` takes the benchmark's thresholds, every preset its block length and budget; what the
@@ -41,16 +41,20 @@ class Way:
         settings = {name: options.pop(name) for name in ("steps", "block_length") if name in options}
         if "max_new_tokens" in changes:
             settings.pop("steps", None)
-        presets = {name: replace(preset.recipe, **settings) for name, preset in PRESETS.items()}
-        presets["prophet"] = replace(presets["prophet"], stop=Prophet(tau=benchmark.thresholds))
-        recipe = spelled(_LAYOUT_WORD.sub("", text), presets)
+
+        def prefer(preset: Recipe) -> Recipe:
+            if preset == PRESETS["prophet"].recipe:
+                preset = replace(preset, stop=Prophet(tau=benchmark.thresholds))
+            return replace(preset, **settings)
+
+        recipe = parse(_LAYOUT_WORD.sub("", text), prefer)
         if recipe.stop == Never():
             options.pop("stop", None)
         return cls(text, recipe, options | changes)
 
-    def order(self, engine: Engine, example: Example, seed: int) -> Order:
+    def template(self, engine: Engine, example: Example, seed: int) -> RequestTemplate:
         """What this example is decoded with. Its noise is its own, and the same whatever it is decoded beside."""
-        asked = engine.order(recipe=self.recipe, **(dict(self.options) | dict(example.options)))
+        asked = engine.template(recipe=self.recipe, **(dict(self.options) | dict(example.options)))
         return replace(asked, seed=seed_of(seed, example.id))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from foretell.errors import ForetellError, RequestError
 from foretell.evaluation.records import lines, parts
-from foretell.evaluation.run import Bench, Evaluation, Watch, work
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch, work
 
 PAUSE = 0.2  # seconds between two looks at what the workers have written
 
@@ -74,7 +74,7 @@ def _complain(running: list[tuple[SpawnProcess, Connection]]) -> None:
 def _worker(what: Evaluation, worker: int, pipe: Connection) -> None:
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
-        work(Bench.prepare(what), worker, lambda _: None)
+        work(PreparedEvaluation.prepare(what), worker, lambda _: None)
     except ForetellError as error:
         pipe.send(str(error))
         raise SystemExit(1) from None

@@ -84,23 +84,23 @@ def _with_columns(inputs: Inputs, source: Tensor) -> Inputs:
 class PairKV:
     """Implements `state.KVStore` for two passes over one canvas: with its prompt, and with the prompt masked."""
 
-    told: KVStore
-    untold: KVStore
+    conditional: KVStore
+    unconditional: KVStore
 
     def view(self, rows: Tensor | None) -> PairKV:
-        return PairKV(self.told.view(rows), self.untold.view(rows))
+        return PairKV(self.conditional.view(rows), self.unconditional.view(rows))
 
     def keep(self, rows: Sequence[int]) -> None:
-        self.told.keep(rows)
-        self.untold.keep(rows)
+        self.conditional.keep(rows)
+        self.unconditional.keep(rows)
 
     def grow(self, rows: int, columns: int) -> None:
-        self.told.grow(rows, columns)
-        self.untold.grow(rows, columns)
+        self.conditional.grow(rows, columns)
+        self.unconditional.grow(rows, columns)
 
     def trim(self, columns: int) -> None:
-        self.told.trim(columns)
-        self.untold.trim(columns)
+        self.conditional.trim(columns)
+        self.unconditional.trim(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,9 @@ class Guided:
         canvas[:, : inputs.prompt] = self.mask_id
         if self.pins and inputs.pinned is not None:
             canvas[:, inputs.prompt :].masked_fill_(inputs.pinned, self.mask_id)
-        told = self.inner(inputs._replace(cache=stores and stores.told))
-        untold = self.inner(inputs._replace(canvas=canvas, cache=stores and stores.untold))
-        return _Contrast(told, untold, self.scale)
+        conditional = self.inner(inputs._replace(cache=stores and stores.conditional))
+        unconditional = self.inner(inputs._replace(canvas=canvas, cache=stores and stores.unconditional))
+        return _Contrast(conditional, unconditional, self.scale)
 
     def new_cache(self, batch: int, length: int) -> PairKV:
         return PairKV(self.inner.new_cache(batch, length), self.inner.new_cache(batch, length))
@@ -142,19 +142,19 @@ class Guided:
 
 @dataclass(frozen=True, slots=True)
 class _Contrast:
-    told: Readout
-    untold: Readout
+    conditional: Readout
+    unconditional: Readout
     scale: float
 
     def __call__(self, row: Tensor, at: Tensor) -> Tensor:
-        told = self.told(row, at)
+        conditional = self.conditional(row, at)
         # un + (s + 1)(cond - un), written so that scale 0 rounds nothing.
-        contrast = told + self.scale * (told - self.untold(row, at))
-        return contrast.masked_fill(told == -inf, -inf)  # a banned token would be inf - inf
+        contrast = conditional + self.scale * (conditional - self.unconditional(row, at))
+        return contrast.masked_fill(conditional == -inf, -inf)  # a banned token would be inf - inf
 
     def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
-        told, untold = (_few(side, row, at, tokens) for side in (self.told, self.untold))
-        return told + self.scale * (told - untold)
+        conditional, unconditional = (_few(side, row, at, tokens) for side in (self.conditional, self.unconditional))
+        return conditional + self.scale * (conditional - unconditional)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from foretell.errors import RecipeError, unknown
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.drift import Drift
 from foretell.policies.cache.dual import Dual
@@ -30,7 +32,7 @@ from foretell.policies.transfer.threshold import Threshold
 from foretell.policies.transfer.timesteps import Timesteps
 from foretell.policies.visible.near import Near
 from foretell.recipes.plugins import load_plugins
-from foretell.recipes.recipe import Recipe, spelled
+from foretell.recipes.recipe import Recipe, split_recipe
 
 
 class Preset(NamedTuple):
@@ -108,11 +110,18 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def parse(text: str | Recipe) -> Recipe:
-    """The recipe that `text` spells: "prophet", "prophet steps=128 stop.tau.high=8", or what `str(recipe)` gives."""
+def parse(text: str | Recipe, prefer: Callable[[Recipe], Recipe] | None = None) -> Recipe:
+    """Parse a recipe: "prophet", "prophet steps=128 stop.tau.high=8", or what `str(recipe)` gives.
+
+    `prefer` changes the preset before the settings of the text do. A recipe is returned as it is.
+    """
     if isinstance(text, Recipe):
         return text
-    return spelled(text, {name: preset.recipe for name, preset in PRESETS.items()})
+    name, settings = split_recipe(text)
+    if name not in PRESETS:
+        raise RecipeError(unknown("recipe", name, PRESETS))
+    preset = PRESETS[name].recipe
+    return (preset if prefer is None else prefer(preset)).adjusted(*settings)
 
 
 load_plugins()  # here, where the policies are all there and nothing has been parsed yet

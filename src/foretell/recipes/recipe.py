@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from foretell.errors import RecipeError, one_of, unknown, whole, within
+from foretell.errors import RecipeError, one_of, whole, within
 from foretell.loop.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
@@ -16,7 +16,7 @@ from foretell.policies.stop.combined import each
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.verify.trust import Trust
-from foretell.recipes.text import LITERAL, adjusted, spell, title
+from foretell.recipes.text import LITERAL, adjusted, format_value, name_of
 
 LARGEST = 1e6  # of scales that have no natural end
 # The questions, and what an answer has beside being callable.
@@ -48,7 +48,7 @@ class Recipe:
         if self.block_length is not None:
             whole("block_length", self.block_length, 1)
         within("guidance", self.guidance, 0.0, LARGEST)
-        one_of("ban_eos", spell(self.ban_eos), ("false", "true", "first"))
+        one_of("ban_eos", format_value(self.ban_eos), ("false", "true", "first"))
         for kind, member in POLICY.items():
             _check_policy(kind, member, getattr(self, kind))
         if self.transfer.parallel:
@@ -57,7 +57,7 @@ class Recipe:
     def __str__(self) -> str:
         """What differs from the default, in the words that `presets.parse` reads."""
         changed = [field for field in fields(self) if getattr(self, field.name) != field.default]
-        return " ".join(["full", *(f"{field.name}={spell(getattr(self, field.name))}" for field in changed)])
+        return " ".join(["full", *(f"{field.name}={format_value(getattr(self, field.name))}" for field in changed)])
 
     def adjusted(self, *settings: tuple[str, str]) -> Recipe:
         """A copy with some parameters changed: `adjusted(("stop.tau.high", "8"), ("steps", "64"))`."""
@@ -68,11 +68,11 @@ class Recipe:
         """A rule whose bar moves with p needs to be told which p, where steps and filled tokens part ways."""
         for rule in each(self.stop):
             if getattr(rule, "clock", "") is None:
-                name = title(rule)
+                name = name_of(rule)
                 raise RecipeError(
                     f"{name}'s threshold falls with progress, which steps do not measure under "
-                    f"transfer={title(self.transfer)}, because that fills as many masks a step as it dares; say which "
-                    f"clock: {name}(clock=tokens) counts filled tokens, {name}(clock=steps) counts steps all the same"
+                    f"transfer={name_of(self.transfer)}, because the model decides how many masks are filled per step; "
+                    f"name a clock: {name}(clock=tokens) counts filled tokens, {name}(clock=steps) counts steps"
                 )
 
 
@@ -97,18 +97,14 @@ def _check_policy(kind: str, member: str, value: object) -> None:
         ) from error
 
 
-def spelled(text: str, presets: dict[str, Recipe]) -> Recipe:
-    """A recipe from its text: the name of a preset, then any number of `path=value`."""
+def split_recipe(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """Split a recipe's text into the name of a preset and its settings, pairs of a path and a value."""
     name, *settings = _words(text) or [""]
-    if name not in presets:
-        raise RecipeError(unknown("recipe", name, presets))
-    changes = []
-    for setting in settings:
-        path, equals, value = setting.partition("=")
+    pairs = [setting.partition("=") for setting in settings]
+    for path, equals, _ in pairs:
         if not equals:
-            raise RecipeError(f"cannot read {setting!r} in recipe {text!r}; write path=value, e.g. stop.tau.high=8")
-        changes.append((path, value))
-    return presets[name].adjusted(*changes)
+            raise RecipeError(f"cannot read {path!r} in recipe {text!r}; write path=value, e.g. stop.tau.high=8")
+    return name, [(path, value) for path, _, value in pairs]
 
 
 def _words(text: str) -> list[str]:

@@ -34,15 +34,15 @@ RENAMED = {"window": "visible"}  # parameters of recipe texts that version 0.1.0
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
 
 
-def spell(value: object) -> str:
+def format_value(value: object) -> str:
     """The text of a policy or parameter; fields that hold their default are left out."""
     if isinstance(value, tuple):
-        return ",".join(spell(item) for item in value)
+        return ",".join(format_value(item) for item in value)
     if not is_dataclass(value) or isinstance(value, type):
-        return _spelled(value)
+        return _format_plain(value)
     changed = [field for field in fields(value) if getattr(value, field.name) != field.default]
     given = ",".join(
-        spell(item) if isinstance(item, tuple) else f"{field.name}={spell(item)}"
+        format_value(item) if isinstance(item, tuple) else f"{field.name}={format_value(item)}"
         for field in changed
         for item in [getattr(value, field.name)]
     )
@@ -50,14 +50,14 @@ def spell(value: object) -> str:
     return f"{name}({given})" if given else name
 
 
-def _spelled(value: object) -> str:
+def _format_plain(value: object) -> str:
     if not isinstance(value, str):
         return str(value).lower() if isinstance(value, bool | None) else str(value)
     bare = value.isascii() and value.isidentifier() and not iskeyword(value) and value.lower() not in _WORDS
     return value if bare else repr(value)
 
 
-def read(hint: Any, text: str, where: str) -> Any:
+def parse_value(hint: Any, text: str, where: str) -> Any:
     """The value that `text` spells, as the type `hint` wants it."""
     for literal in LITERAL.finditer(text):
         pairs = [] if literal["raw"] else re.findall(r"\\.", literal[0], re.DOTALL)
@@ -83,11 +83,11 @@ def adjusted(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -
         name = _current_name(name, hints)
         place = f"{where}.{name}" if where else name
         if name not in hints:
-            raise RecipeError(unknown(f"parameter of {title(value)}", name, hints))
+            raise RecipeError(unknown(f"parameter of {name_of(value)}", name, hints))
         inner = changed[name]
         if rest and not is_dataclass(inner):
             raise RecipeError(f"{place} has no parameters, so there is no {place}.{rest}")
-        changed[name] = adjusted(inner, [(rest, text)], place) if rest else read(hints[name], text, place)
+        changed[name] = adjusted(inner, [(rest, text)], place) if rest else parse_value(hints[name], text, place)
     return replace(value, **changed)
 
 
@@ -108,7 +108,7 @@ def signature(cls: type) -> str:
 
 
 def _default(field: Field[Any]) -> str:
-    return "..." if field.default is MISSING else spell(field.default)
+    return "..." if field.default is MISSING else format_value(field.default)
 
 
 def _name(cls: type) -> str:
@@ -123,7 +123,7 @@ def _names() -> dict[type, str]:
     return {cls: name for policies in POLICIES.values() for name, cls in policies.items()}
 
 
-def title(value: Any) -> str:
+def name_of(value: Any) -> str:
     """What messages call a policy: its name in recipes, if it has one."""
     return _names().get(type(value), type(value).__name__.lower())
 
@@ -135,7 +135,7 @@ def _value(hint: Any, node: ast.expr, where: str) -> Any:
         return _optional(hint, node, where)
     plain = _plain(node, where)
     if get_origin(hint) is Literal:
-        return _checked(plain in get_args(hint), plain, unknown(where, str(plain), map(spell, get_args(hint))))
+        return _checked(plain in get_args(hint), plain, unknown(where, str(plain), map(format_value, get_args(hint))))
     if hint is float and isinstance(plain, int) and not isinstance(plain, bool):
         plain = float(plain)
     return _checked(type(plain) is hint, plain, f"{where} must be {_article(hint)}, got {ast.unparse(node)}")

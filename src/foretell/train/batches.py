@@ -17,7 +17,7 @@ from foretell.loop.protocols import Inputs
 from foretell.tasks import Piece, Problem, Task, draw
 from foretell.tasks.problem import GIVEN
 from foretell.tasks.vocabulary import EOS, EOT, MASK, START, UNKNOWN
-from foretell.train.config import Course
+from foretell.train.config import RunConfig
 from foretell.train.masks import Bools, Floats, Ints, Masking
 
 GROUP = 16  # steps whose batches are drawn together, so that rows of like length share a batch
@@ -156,7 +156,7 @@ def encode(problems: Sequence[Problem], task: Task, encoder: Encoder, rng: Gener
     return [encoder.row(p, task.window, pinned=both and bool(rng.random() < 0.5)) for p in problems]
 
 
-def batches(recipe: Course, encoder: Encoder, rank: int, start: int) -> Iterator[tuple[str, Batch]]:
+def batches(recipe: RunConfig, encoder: Encoder, rank: int, start: int) -> Iterator[tuple[str, Batch]]:
     """Endless batches from step `start` on, each of one task; tasks take turns by their share of the mix."""
     group, skip = divmod(start, GROUP)
     while True:
@@ -177,7 +177,9 @@ def batches(recipe: Course, encoder: Encoder, rank: int, start: int) -> Iterator
         group, skip = group + 1, 0
 
 
-def group_of(recipe: Course, encoder: Encoder, masking: Masking, name: str, count: int, rng: Generator) -> list[Batch]:
+def group_of(
+    recipe: RunConfig, encoder: Encoder, masking: Masking, name: str, count: int, rng: Generator
+) -> list[Batch]:
     task, size = recipe.tasks[name], recipe.rows[name]
     rows = encode(draw(task, rng, count * size, test=False), task, encoder, rng)
     rows.sort(key=lambda row: len(row.prompt))

@@ -27,7 +27,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course(ABC):
+class RunConfig(ABC):
     """What every run has: its data, its processes, its optimiser, and when it says and saves how far it is."""
 
     model: Path  # folder with config.json and tokenizer.json
@@ -123,7 +123,7 @@ def rising(pace: tuple[tuple[float, float], ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainRecipe(Course):
+class TrainRecipe(RunConfig):
     """Everything that decides the outcome of a training run."""
 
     later: tuple[Phase, ...] = ()  # other shares or masks from some step on
@@ -136,7 +136,7 @@ class TrainRecipe(Course):
             usual = ((0, 0.01), (self.steps // 50, 1.0), (self.steps // 2, 1.0), (self.steps, 0.0))
             object.__setattr__(self, "pace", usual)
         rising(self.pace)
-        Course.__post_init__(self)
+        RunConfig.__post_init__(self)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DistilRecipe(Course):
+class DistilRecipe(RunConfig):
     """Everything that decides the outcome of a distilling run."""
 
     rounds: tuple[Round, ...]
@@ -196,7 +196,7 @@ class DistilRecipe(Course):
             within("the share of a round in the pace", at, 0.0, 1.0)
         one_of("direction", self.direction, DIRECTIONS)
         within("rate", self.rate, 0.0)
-        Course.__post_init__(self)
+        RunConfig.__post_init__(self)
         for each in self.rounds:
             # The running average becomes the next teacher, so it must have seen a round's last weights.
             if each.steps % self.average_every:

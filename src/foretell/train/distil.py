@@ -28,7 +28,7 @@ from foretell.models.transformer import Transformer
 from foretell.tasks import Task
 from foretell.train.batches import Batch, ChatEncoder, Encoder
 from foretell.train.config import DistilRecipe
-from foretell.train.run import Run, carry_out
+from foretell.train.run import Run, launch
 
 JUMP = 2  # steps of the teacher that are one of the student
 NEVER = -1e9  # of a logit: a probability of exactly 0 whose logarithm is still a number
@@ -149,7 +149,7 @@ def optimiser_of(model: Transformer, recipe: DistilRecipe) -> AdamW:
 def distil(recipe: DistilRecipe) -> None:
     """Run a recipe to its end, or go on where it was interrupted."""
     network(recipe.model)  # what is wrong with the model is said before any process starts
-    carry_out(recipe, Distilling.start)
+    launch(recipe, Distilling.start)
 
 
 def spare_teacher(recipe: DistilRecipe, export: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from foretell.engine.trace_files import replacing
-from foretell.train.config import Course
+from foretell.train.config import RunConfig
 from foretell.train.processes import mean_over_processes
 
 LOG = "log.jsonl"
@@ -19,7 +19,7 @@ LOG = "log.jsonl"
 class Log:
     """Only the first process writes."""
 
-    def __init__(self, recipe: Course, rank: int, start: int) -> None:
+    def __init__(self, recipe: RunConfig, rank: int, start: int) -> None:
         self.path = recipe.out / LOG
         self.recipe, self.active = recipe, rank == 0
         self.start, self.begun = start, time.monotonic()

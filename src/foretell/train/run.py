@@ -29,7 +29,7 @@ from foretell.models.transformer import Transformer
 from foretell.tasks import Task
 from foretell.train.accuracy import accuracy
 from foretell.train.batches import Batch, Encoder, batches
-from foretell.train.config import Course
+from foretell.train.config import RunConfig
 from foretell.train.log import LOG, Log
 from foretell.train.processes import barrier, mean_over_processes
 
@@ -41,7 +41,7 @@ COPIED = ("*token*.json", "chat_template*", "foretell.json")  # what a model's f
 class Run(ABC):
     """One process's share of a run: the network, its optimiser, the running average and the step."""
 
-    recipe: Course
+    recipe: RunConfig
     rank: int
     model: Transformer
     optimiser: AdamW
@@ -129,11 +129,11 @@ class Run(ABC):
             network.load_state_dict(state[name])
 
 
-C = TypeVar("C", bound=Course)
+C = TypeVar("C", bound=RunConfig)
 Start = Callable[[C, int], Run]  # a process's run, from its recipe and its rank
 
 
-def carry_out(recipe: C, start: Start[C]) -> None:
+def launch(recipe: C, start: Start[C]) -> None:
     """Run a recipe to its end, or go on where it was interrupted."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/meeting"
@@ -176,7 +176,7 @@ def write_model(run: Run, folder: Path) -> None:
             shutil.copy(path, folder)
 
 
-def clear(recipe: Course) -> None:
+def clear(recipe: RunConfig) -> None:
     """Forget the checkpoints and the log of earlier runs."""
     (recipe.out / LATEST).unlink(missing_ok=True)
     (recipe.out / LOG).unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from foretell.models.llada import configure
 from foretell.models.transformer import Attention, Transformer
 from foretell.train.batches import Batch, Encoder
 from foretell.train.config import TrainRecipe
-from foretell.train.run import Run, carry_out
+from foretell.train.run import Run, launch
 
 
 def loss_of(model: nn.Module, batch: Batch) -> Tensor:
@@ -86,4 +86,4 @@ class Training(Run):
 
 def train(recipe: TrainRecipe) -> None:
     """Run a recipe to its end, or go on where it was interrupted."""
-    carry_out(recipe, Training.start)
+    launch(recipe, Training.start)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from foretell.engine.engine import Completion, Prompt
-from foretell.engine.prompt_files import Asked, read_prompts, spoken
+from foretell.engine.prompt_files import Asked, parse_prompts, read_prompts
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.source import pick
@@ -66,7 +66,7 @@ def listed(prompts: Iterable[Given]) -> str:
     if not isinstance(prompts, Iterable) or isinstance(prompts, Mapping | bytes):
         raise RequestError(f"prompts are a file or a list, got {prompts!r:.60}")
     text = "".join(_line(one, number) for number, one in enumerate(prompts, 1))
-    for one in spoken(text, LIST, plain=False):
+    for one in parse_prompts(text, LIST, plain=False):
         _example(one)
     return text
 

@@ -14,7 +14,7 @@ import torch
 
 from foretell.engine.completion import cut_text
 from foretell.engine.engine import load
-from foretell.engine.options import ALIASES, Order
+from foretell.engine.options import ALIASES, RequestTemplate
 from foretell.engine.request import Layout, Request
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import ForetellError, MissingExtraError, RequestError, unknown
@@ -66,7 +66,7 @@ class Foretell(LM):  # type: ignore[misc]
             if name in self.options:
                 raise RequestError(f"{name} is for the harness to say, with {instead}")
         self.templated = False
-        self.engine.order(**self.options)  # a wrong argument is found before the first task
+        self.engine.template(**self.options)  # a wrong argument is found before the first task
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """The texts, each cut at the first of its `until` strings."""
@@ -118,14 +118,14 @@ class Foretell(LM):  # type: ignore[misc]
         template = self.engine.codec.template
         return template.text if chat_template and template is not None else None
 
-    def _order(self, given: Mapping[str, Any]) -> Order:
+    def _order(self, given: Mapping[str, Any]) -> RequestTemplate:
         for name in given:
             if name not in TASK_KWARGS:
                 raise RequestError(unknown("generation argument", name, TASK_KWARGS))
         windows = [given[name] for name in OUR_WINDOW if name in given]
         window = {"max_new_tokens": windows[0]} if windows else {}
         sampling = {name: given[name] for name in SAMPLING if name in given and given.get("do_sample")}
-        return self.engine.order(**(window | sampling | self.options))
+        return self.engine.template(**(window | sampling | self.options))
 
     def _encoded(self, text: str) -> tuple[int, ...]:
         """A rendered conversation already begins as it should."""

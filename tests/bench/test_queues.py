@@ -32,7 +32,7 @@ def engine(checkpoint: Path) -> Engine:
 
 
 def orders(engine: Engine, recipe: str) -> Orders:
-    asked = engine.order(recipe=recipe, max_new_tokens=8, suffix="The answer is", answer_length=1)
+    asked = engine.template(recipe=recipe, max_new_tokens=8, suffix="The answer is", answer_length=1)
     return [(prompt, asked) for prompt in PROMPTS]
 
 

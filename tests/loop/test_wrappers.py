@@ -114,13 +114,15 @@ def test_guided_is_the_formula(model: Denoiser) -> None:
     inputs = a_pass(a_canvas(), (0, 3, 2), prompt=5)
     blind = inputs.canvas.clone()
     blind[:, :5] = model.mask_id
-    told, untold = all_logits(model, inputs), all_logits(model, inputs._replace(canvas=blind))
+    told, unconditional = all_logits(model, inputs), all_logits(model, inputs._replace(canvas=blind))
     kept = inputs.canvas.clone()
     for scale in (0.5, 2.0):
-        torch.testing.assert_close(all_logits(Guided(model, scale), inputs), untold + (scale + 1) * (told - untold))
+        torch.testing.assert_close(
+            all_logits(Guided(model, scale), inputs), unconditional + (scale + 1) * (told - unconditional)
+        )
     assert torch.equal(all_logits(Guided(model, 0.0), inputs), told)
     assert torch.equal(inputs.canvas, kept), "the canvas belongs to the caller"
-    assert not torch.allclose(told, untold)
+    assert not torch.allclose(told, unconditional)
 
 
 def test_guided_masks_pinned_tokens_where_it_is_told_to(model: Denoiser) -> None:
@@ -129,8 +131,10 @@ def test_guided_masks_pinned_tokens_where_it_is_told_to(model: Denoiser) -> None
     inputs = a_pass(a_canvas(), prompt=5)._replace(pinned=pinned)
     blind = inputs.canvas.clone()
     blind[:, :5] = blind[0, 7] = blind[2, 11] = model.mask_id
-    told, untold = all_logits(model, inputs), all_logits(model, inputs._replace(canvas=blind))
-    torch.testing.assert_close(all_logits(Guided(model, 2.0, pins=True), inputs), untold + 3.0 * (told - untold))
+    told, unconditional = all_logits(model, inputs), all_logits(model, inputs._replace(canvas=blind))
+    torch.testing.assert_close(
+        all_logits(Guided(model, 2.0, pins=True), inputs), unconditional + 3.0 * (told - unconditional)
+    )
     assert not torch.allclose(all_logits(Guided(model, 2.0), inputs), all_logits(Guided(model, 2.0, pins=True), inputs))
 
 

@@ -48,9 +48,9 @@ def test_by_hand() -> None:
     assert found.overall.tolist() == [0, 0, 0.25]
     assert found.speedup.tolist() == [[1, 2, 5], [1, 2, 5]]
     assert found.gained.tolist() == [[1, 2, 5]] * 6
-    hoped = found.hoped(0.1)  # the first split and two of the draws see no error and take the bolder rule
+    hoped = found.naive(0.1)  # the first split and two of the draws see no error and take the bolder rule
     assert (hoped.speedup, hoped.risk, hoped.above, hoped.violations, hoped.stops) == (3.5, 0.25, 0.5, 0.5, 1.0)
-    assert found.hoped(0.3).violations == 0
+    assert found.naive(0.3).violations == 0
     never = found.certified(0.1, 0.95)  # two examples show nothing
     assert (never.speedup, never.risk, never.above, never.violations, never.stops) == (1.0, 0.0, 0.0, 0.0, 0.0)
     sure = found.certified(0.7, 0.9)
@@ -73,8 +73,8 @@ def test_a_rule_just_above_eps_is_certified_as_often_as_the_binomial_says() -> N
     noise = 4 * float(np.sqrt(promised / draws))
     assert promised - noise > 2 * spared, "the test can tell the two apart"
     assert found.certified(0.02, 1 - delta).violations == pytest.approx(promised, abs=noise)
-    assert found.hoped(0.02).violations == pytest.approx(stats.binom.cdf(20, size, errors / pool), abs=0.04)
-    assert found.hoped(0.02).violations > 0.4
+    assert found.naive(0.02).violations == pytest.approx(stats.binom.cdf(20, size, errors / pool), abs=0.04)
+    assert found.naive(0.02).violations > 0.4
     assert found.certified(0.02, 0.6).violations > 0.3, "at another confidence it comes out badly"
 
 
@@ -83,7 +83,7 @@ def test_a_certificate_holds_where_hope_does_not() -> None:
     hardness, true = rng.random(2000), np.geomspace(0.001, 0.1, 60)
     steps = np.tile(np.arange(60, 0, -1)[:, None], 2000)
     found = Coverage.of(Sets.of(2000, 200, 1000, 4), "consistency", outcomes(hardness < true[:, None], steps))
-    certified, hoped = found.certified(0.02, 0.95), found.hoped(0.02)
+    certified, hoped = found.certified(0.02, 0.95), found.naive(0.02)
     assert certified.violations <= 0.05
     assert hoped.violations > 0.3
     # The errors of a pool that one half has not, the other half has: this share may be above delta.
@@ -108,7 +108,7 @@ def test_families_that_share_delta_by_hand() -> None:
     nine = Coverage.of(sets, "consistency", slow, fast, *[wrong] * 7)
     assert nine.certified(0.05, 0.95).stops == 0.0
     assert nine.certified(0.05, 0.94).stops == 1.0
-    assert found.hoped(0.05).speedup == 8.0
+    assert found.naive(0.05).speedup == 8.0
 
 
 def test_the_fastest_is_the_one_on_the_calibration_set() -> None:

@@ -25,7 +25,7 @@ from tests.helpers import logits_of, network, run
 from tests.references import dream, fast_dllm, llada
 from tests.references.distributions import Row, cut, without
 
-PAGE = (Path(__file__).parents[1] / "docs" / "parity.md").read_text(encoding="utf8")
+PAGE = (Path(__file__).parents[2] / "docs" / "parity.md").read_text(encoding="utf8")
 ENDS = (2, 5)  # an end of text, and one of a turn
 VOCAB = 12
 PINS = {5: 4, 6: 6}

@@ -9,7 +9,7 @@ import pytest
 from foretell.evaluation.benchmarks import find
 from foretell.evaluation.benchmarks.code import Code
 from foretell.evaluation.benchmarks.source import VARIABLE, data_folder
-from tests.lab.test_benchmarks import spoken
+from tests.evaluation.test_benchmarks import parse_prompts
 
 pytestmark = [
     pytest.mark.data,
@@ -33,7 +33,7 @@ def test_every_gold_answer_is_right(name: str) -> None:
     benchmark = find(name)
     examples = benchmark.examples(None, None, 0)
     assert len({example.id for example in examples}) == len(examples) == COUNTS[name]
-    wrong = [e.id for e in examples if not benchmark.grade(e, benchmark.extract(spoken(name, e)))]
+    wrong = [e.id for e in examples if not benchmark.grade(e, benchmark.extract(parse_prompts(name, e)))]
     assert wrong == []
 
 
@@ -41,7 +41,7 @@ def test_a_part_of_a_countdown_file_will_do() -> None:
     benchmark = find("countdown_cd3")
     examples = benchmark.examples(None, None, 0)
     assert len(examples) in {192, 992}
-    assert all(benchmark.grade(e, benchmark.extract(spoken("countdown", e))) for e in examples)
+    assert all(benchmark.grade(e, benchmark.extract(parse_prompts("countdown", e))) for e in examples)
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_every_gold_program_passes(name: str, count: int) -> None:
     benchmark = find(name, allow_execution=True)
     assert isinstance(benchmark, Code)
     examples = benchmark.examples(None, None, 0)
-    answers = [benchmark.extract(spoken(benchmark.name, example)) for example in examples]
+    answers = [benchmark.extract(parse_prompts(benchmark.name, example)) for example in examples]
     verdicts = benchmark.verdicts(examples, answers, jobs=os.cpu_count() or 1)
     assert len(verdicts) == count
     assert {e.id: v.reason for e, v in zip(examples, verdicts, strict=True) if not v.passed} == {}

@@ -11,17 +11,17 @@ import pytest
 
 import foretell
 from foretell.certify.calibrate import Calibrated, Calibration, calibrate
-from foretell.certify.decodings import planned
+from foretell.certify.decodings import evaluation_for
 from foretell.certify.families import FAMILIES, Family, by_tokens
-from foretell.certify.search import Goal
+from foretell.certify.search import RiskGoal
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
 from foretell.evaluation.records import Record, read_records
-from foretell.evaluation.run import Bench, Evaluation, evaluate
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
-from foretell.recipes.text import spell
+from foretell.recipes.text import format_value
 
 EXAMPLES = 24
 # 11 examples without an error, or 24 with one, show this.
@@ -62,7 +62,7 @@ def test_it_does_live_what_it_says(made: Calibrated, checkpoint: Path, home: Pat
         str(checkpoint), "choice", ("full", "prophet"), tmp_path, limit=EXAMPLES, seed=3,
         options={"stop": home / "rule.json"},
     )  # fmt: skip
-    assert Bench.prepare(what).notes() == []
+    assert PreparedEvaluation.prepare(what).notes() == []
     by_recipe: dict[str, dict[str, Record]] = {"full": {}, "prophet": {}}
     for record in evaluate(what):
         by_recipe[record.recipe][record.id] = record
@@ -159,27 +159,27 @@ def test_several_families_share_the_doubt(made: Calibrated, checkpoint: Path, ho
     assert both.certificate.speedup == max(speeds)
     assert both.certificate.family == alone[speeds.index(max(speeds))].certificate.family
     assert both.certificate.says.endswith("; 2 families of rules were tried and share that")
-    assert Goal(family="all", confidence=0.96).level == pytest.approx(1 - 0.04 / (len(FAMILIES) - 1))
+    assert RiskGoal(family="all", confidence=0.96).level == pytest.approx(1 - 0.04 / (len(FAMILIES) - 1))
 
 
 def test_another_task_is_noted(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
     rule = {"stop": str(home / "rule.json")}
     what = Evaluation(str(checkpoint), "sudoku", ("prophet",), tmp_path, limit=1, options=rule)
-    notes = Bench.prepare(what).notes()
+    notes = PreparedEvaluation.prepare(what).notes()
     assert any("window has 24 positions, not 32" in note for note in notes)
     assert "this stopping rule was certified on choice, not sudoku" in notes
     steps = replace(what, task="choice", recipes=("prophet steps=7",))
-    assert "steps is 7, not none" in Bench.prepare(steps).notes()[0]
+    assert "steps is 7, not none" in PreparedEvaluation.prepare(steps).notes()[0]
     with pytest.raises(RequestError, match="none of full stops early"):
-        Bench.prepare(replace(what, recipes=("full",)))
+        PreparedEvaluation.prepare(replace(what, recipes=("full",)))
 
 
 def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "rule.json"
-    what = planned(str(checkpoint), "choice", None, "full", out, None, {}, limit=3)
-    plan = Calibration.prepare(what, Goal(family="entropy"))
+    what = evaluation_for(str(checkpoint), "choice", None, "full", out, None, {}, limit=3)
+    plan = Calibration.prepare(what, RiskGoal(family="entropy"))
     assert "at least 299 are needed" in plan.notes[0]
-    eight = Calibration.prepare(what, Goal())
+    eight = Calibration.prepare(what, RiskGoal())
     assert "at least 505 are needed" in eight.notes[0]
     assert eight.notes[0].endswith("(8 families share the doubt; one alone needs 299)")
     made = calibrate(str(checkpoint), task="choice", limit=3, family="entropy", out=out)
@@ -206,15 +206,15 @@ def test_the_region_is_where_the_rule_really_looks(checkpoint: Path, tmp_path: P
     """SchED brings its own region; a window without an answer region is refused; what the recipe says stays."""
 
     def region(recipe: str, family: str, options: dict[str, Any]) -> str:
-        what = planned(str(checkpoint), "choice", None, recipe, None, tmp_path, options, limit=1)
-        return str(Calibration.prepare(what, Goal(family=family)).recipe.region)
+        what = evaluation_for(str(checkpoint), "choice", None, recipe, None, tmp_path, options, limit=1)
+        return str(Calibration.prepare(what, RiskGoal(family=family)).recipe.region)
 
     assert region("full", "prophet", {}) == "Fixed(offset=0, length=0)"
     assert region("prophet", "sched", {}) == "Masked()"
     assert region("full region=after", "sched", {}) == "After(length=0, skip=0)"
-    free = planned(str(checkpoint), "choice-free", None, "full", None, tmp_path, {}, limit=1)
+    free = evaluation_for(str(checkpoint), "choice-free", None, "full", None, tmp_path, {}, limit=1)
     with pytest.raises(RequestError, match="choice-free: this window has no answer region"):
-        Calibration.prepare(free, Goal())
+        Calibration.prepare(free, RiskGoal())
 
 
 def asked(count: int) -> list[str]:
@@ -248,8 +248,8 @@ def test_prompts_are_decoded_as_the_model_prefers(checkpoint: Path, tmp_path: Pa
     (model / "foretell.json").write_text(json.dumps({"default": "short", "layouts": layouts}))
 
     def prepared(recipe: str = "full", **options: Any) -> Calibration:
-        what = planned(str(model), None, asked(2), recipe, None, tmp_path / "w", options)
-        return Calibration.prepare(what, Goal())
+        what = evaluation_for(str(model), None, asked(2), recipe, None, tmp_path / "w", options)
+        return Calibration.prepare(what, RiskGoal())
 
     assert prepared().layouts[0].answer == (10, 2)
     assert prepared().recipe.block_length == 6
@@ -312,8 +312,8 @@ def test_nonsense_is_refused(checkpoint: Path, tmp_path: Path, wish: dict[str, A
 
 
 def test_examples_with_windows_of_their_own_are_refused(checkpoint: Path, tmp_path: Path) -> None:
-    what = planned(str(checkpoint), "choice", None, "full", None, tmp_path, {}, limit=2)
-    plan = Calibration.prepare(what, Goal())
+    what = evaluation_for(str(checkpoint), "choice", None, "full", None, tmp_path, {}, limit=2)
+    plan = Calibration.prepare(what, RiskGoal())
     assert plan.layouts[0] == plan.layouts[1]
     odd = replace(plan, layouts=(plan.layouts[0], foretell.Layout(9)))
     with pytest.raises(RequestError, match="do not share one window"):
@@ -326,9 +326,9 @@ def test_a_parallel_recipe_has_its_own_clock(checkpoint: Path, tmp_path: Path) -
     made = calibrate(str(checkpoint), task="choice", recipe="swift", limit=EXAMPLES, seed=3, out=rule, **GOAL)
     assert all("clock=tokens" in trial.stop for trial in made.walk.trials)
     engine = foretell.load(checkpoint)
-    assert engine.order(recipe="swift", stop=rule).recipe.transfer.parallel
+    assert engine.template(recipe="swift", stop=rule).recipe.transfer.parallel
     sched = by_tokens(FAMILIES["sched"]).rules[0]
-    assert spell(sched).count("clock=tokens") == 1
+    assert format_value(sched).count("clock=tokens") == 1
 
 
 def test_a_cache_needs_an_answer_that_is_laid_out(checkpoint: Path, tmp_path: Path) -> None:
@@ -359,8 +359,8 @@ def test_recipes_are_read_as_eval_reads_them(checkpoint: Path, tmp_path: Path) -
 
 
 def test_examples_that_repeat_are_noted(checkpoint: Path, tmp_path: Path) -> None:
-    what = planned(str(checkpoint), None, ["Tom has 3 apples."] * 4, "full", None, tmp_path, LAYOUT)
-    notes = Calibration.prepare(what, Goal(**GOAL)).notes
+    what = evaluation_for(str(checkpoint), None, ["Tom has 3 apples."] * 4, "full", None, tmp_path, LAYOUT)
+    notes = Calibration.prepare(what, RiskGoal(**GOAL)).notes
     assert any(note.startswith("only 1 of 4 examples differ") for note in notes)
 
 
@@ -379,9 +379,9 @@ def test_a_rule_looks_where_it_was_certified(checkpoint: Path, tmp_path: Path) -
     found = calibrate(str(checkpoint), **asked).certificate
     assert found.certified
     assert found.holds_for.region == Masked()
-    bench = Bench.prepare(
+    bench = PreparedEvaluation.prepare(
         Evaluation(str(checkpoint), "choice", ("prophet",), tmp_path / "e", limit=1, options={"stop": rule})
     )
-    order = bench.ways[0].order(bench.engine, bench.examples[0], 0)
+    order = bench.ways[0].template(bench.engine, bench.examples[0], 0)
     assert order.recipe.region == Masked()
     assert order.notes == ()

@@ -108,7 +108,7 @@ def test_a_token_takes_its_target_from_the_step_that_reveals_it_or_from_the_last
 def test_prompts_are_those_of_the_engine(checkpoint: Path, literate: Path) -> None:
     for folder in (checkpoint, literate):
         engine = load(folder)
-        expected = engine.request("Tom has 3 apples.", engine.order(max_new_tokens=8)).prompt
+        expected = engine.request("Tom has 3 apples.", engine.template(max_new_tokens=8)).prompt
         assert tuple(ChatEncoder(engine.codec, 1.0).prompt("Tom has 3 apples.")) == expected
 
 

@@ -104,7 +104,7 @@ def said(text: str, answer: str | None = None) -> Completion:
     return Completion(text, answer, (), 1, 1, 1, 1, 1, "complete", 0.0)
 
 
-def spoken(name: str, example: Example) -> Completion:
+def parse_prompts(name: str, example: Example) -> Completion:
     """The gold answer as a model might give it."""
     if name in {"humaneval", "mbpp"}:
         return said(f"```python\n{example.gold}\n```<|endoftext|>")
@@ -125,7 +125,7 @@ def test_the_gold_answer_is_right_and_nothing_is_wrong(name: str, tmp_path: Path
     skipped = 8 if name.startswith(("countdown", "sudoku")) else 0
     assert len({example.id for example in examples}) == len(examples) == len(ROWS[name]) - skipped
     for example in examples:
-        answer = benchmark.extract(spoken(name, example))
+        answer = benchmark.extract(parse_prompts(name, example))
         assert answer is not None
         assert benchmark.grade(example, answer)
         assert not benchmark.grade(example, benchmark.extract(said("", "")))

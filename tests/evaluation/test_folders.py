@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from foretell.certify.calibrate import Calibration, calibrate
-from foretell.certify.decodings import planned
-from foretell.certify.search import Goal
-from foretell.certify.train_judge import Lesson, Schooling
+from foretell.certify.decodings import evaluation_for
+from foretell.certify.search import RiskGoal
+from foretell.certify.train_judge import JudgeConfig, JudgeTraining
 from foretell.cli.app import app
 from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
 from foretell.evaluation.manifest import read_manifest, settle
 from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.report import report
-from foretell.evaluation.run import Bench, Evaluation, evaluate
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate
 from foretell.evaluation.task_recipe import seed_of
 
 RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
@@ -103,7 +103,7 @@ def test_killed_while_it_grows(checkpoint: Path, tmp_path: Path) -> None:
     """The manifest is of more examples than there are results; then half a line."""
     few = evaluate(plan(checkpoint, tmp_path))
     what = plan(checkpoint, tmp_path, limit=9)
-    bench = Bench.prepare(what)
+    bench = PreparedEvaluation.prepare(what)
     settle(tmp_path, bench.manifest(), bench.extends)
     assert report(tmp_path).title.endswith("n = 5/5 of 9 (not complete)")
     (part,) = tmp_path.glob("results-*.jsonl")
@@ -179,14 +179,14 @@ def test_a_refused_call_leaves_what_was_there(checkpoint: Path, tmp_path: Path) 
 
 def test_another_evaluation_is_found_before_a_run(checkpoint: Path, tmp_path: Path) -> None:
     evaluate(plan(checkpoint, tmp_path, limit=1))
-    other = Bench.prepare(plan(checkpoint, tmp_path, limit=1, recipes=("full steps=6",)))
+    other = PreparedEvaluation.prepare(plan(checkpoint, tmp_path, limit=1, recipes=("full steps=6",)))
     with pytest.raises(RequestError, match="holds another evaluation"):
         other.check()
-    one = planned(str(checkpoint), "sudoku", None, "full steps=6", None, tmp_path, {}, limit=1)
+    one = evaluation_for(str(checkpoint), "sudoku", None, "full steps=6", None, tmp_path, {}, limit=1)
     with pytest.raises(RequestError, match="holds another evaluation"):
-        Calibration.prepare(one, Goal())
+        Calibration.prepare(one, RiskGoal())
     with pytest.raises(RequestError, match="holds another evaluation"):
-        Schooling.prepare(one, Lesson())
+        JudgeTraining.prepare(one, JudgeConfig())
 
 
 def test_the_command_line_looks_before_it_shows_anything(
@@ -202,7 +202,7 @@ def test_the_command_line_looks_before_it_shows_anything(
 
 def test_a_calibrations_own_folder_is_no_other(checkpoint: Path, tmp_path: Path) -> None:
     """What is decoded has another recipe than what is asked for."""
-    one = planned(str(checkpoint), "choice", None, "prophet", None, tmp_path, {}, limit=2)
-    Calibration.prepare(one, Goal()).run()
-    Calibration.prepare(one, Goal())
-    assert Schooling.prepare(one, Lesson()).bench.what.recipes == tuple(read_manifest(tmp_path)["order"])
+    one = evaluation_for(str(checkpoint), "choice", None, "prophet", None, tmp_path, {}, limit=2)
+    Calibration.prepare(one, RiskGoal()).run()
+    Calibration.prepare(one, RiskGoal())
+    assert JudgeTraining.prepare(one, JudgeConfig()).bench.what.recipes == tuple(read_manifest(tmp_path)["order"])

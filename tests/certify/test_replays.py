@@ -15,7 +15,7 @@ from foretell.policies.region.pattern import Pattern
 from foretell.policies.region.whole import Whole
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
-from foretell.recipes.text import spell
+from foretell.recipes.text import format_value
 
 RULE = Prophet(Linear(0.9, 0.2))
 LIVE = "full stop=prophet(tau=linear(0.9,0.2))"
@@ -45,7 +45,7 @@ def test_a_replayed_rule_with_an_answer_found_is_the_live_one(task: str, checkpo
     found = of(task, checkpoint, tmp_path / "full")
     region = Pattern(r"[a-z]{3,}")
     replayed = {record.id: record for record in found.under("x", RULE, region)}
-    recipes = tuple(f"{LIVE} region={spell(region)}{more}" for more in ("", " cache=dual(refresh=1)"))
+    recipes = tuple(f"{LIVE} region={format_value(region)}{more}" for more in ("", " cache=dual(refresh=1)"))
     live = evaluate(Evaluation(str(checkpoint), task, recipes, tmp_path / "live", limit=5, seed=3, batch_size=3))
     assert len(live) == 10
     for record in live:

@@ -23,7 +23,7 @@ from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
 from foretell.policies.stop.stable import Stable
-from foretell.recipes.text import read, spell
+from foretell.recipes.text import format_value, parse_value
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +74,9 @@ def test_a_bolder_member_stops_no_later(name: str, studied: Study) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_members_have_a_text_that_reads_back(name: str) -> None:
     family = FAMILIES[name]
-    assert len({spell(rule) for rule in family.rules}) == len(family.settings)
+    assert len({format_value(rule) for rule in family.rules}) == len(family.settings)
     for rule in family.rules:
-        assert read(Stop, spell(rule), "stop") == rule
+        assert parse_value(Stop, format_value(rule), "stop") == rule
 
 
 def test_published_thresholds_are_members() -> None:

@@ -133,7 +133,7 @@ def test_reads(text: str, recipe: Recipe) -> None:
         ("full score=filtered(top_p=2)", "filtered's top_p must be from 0 to 1, got 2.0"),
         ("full score=noisy(temperature=-1)", "noisy's temperature must be from 0 to 1e.06, got -1.0"),
         ("threshold transfer.value=2", "threshold's value must be from 0 to 1, got 2.0"),
-        ("threshold stop=prophet", "say which clock: prophet(clock=tokens"),
+        ("threshold stop=prophet", "name a clock: prophet(clock=tokens"),
     ],
 )
 def test_mistakes_are_named(text: str, message: str) -> None:

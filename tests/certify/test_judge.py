@@ -12,19 +12,19 @@ import pytest
 import torch
 
 from foretell.certify.calibrate import Calibration, calibrate
-from foretell.certify.decodings import mark, planned
+from foretell.certify.decodings import evaluation_for, example_key
 from foretell.certify.families import judged
 from foretell.certify.outcomes import outcomes
 from foretell.certify.replay import Study, study
-from foretell.certify.search import Goal
-from foretell.certify.train_judge import LOOKS, Lesson, fitted, importance, labels, seen, taught, teach
+from foretell.certify.search import RiskGoal
+from foretell.certify.train_judge import LOOKS, JudgeConfig, fitted, importance, labels, seen, taught, train_judge
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
 from foretell.evaluation.run import Evaluation, evaluate
 from foretell.policies.stop.judge import Judge
 
 EXAMPLES = 24
-PLAIN = Lesson(look="answer", hidden=0)
+PLAIN = JudgeConfig(look="answer", hidden=0)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Study:
 @pytest.fixture(scope="module")
 def judge(studied: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("judge") / "judge.json"
-    taught(studied.cases[:12], Lesson()).save(path)
+    taught(studied.cases[:12], JudgeConfig()).save(path)
     return path
 
 
@@ -50,11 +50,11 @@ def test_labels_are_what_a_commit_would_emit(studied: Study) -> None:
 
 
 def test_it_learns(studied: Study) -> None:
-    made = taught(studied.cases, Lesson(), {"task": "sudoku"})
+    made = taught(studied.cases, JudgeConfig(), {"task": "sudoku"})
     assert made.loss < 0.7 * made.before
     assert made.steps == sum(len(case.trace) for case in studied.cases)
     assert made.head.trained["task"] == "sudoku"
-    assert made.head.trained["examples"] == [mark(case.example) for case in studied.cases]
+    assert made.head.trained["examples"] == [example_key(case.example) for case in studied.cases]
     scores, right = made.head(seen(studied.cases, made.head.names)), labels(studied.cases)
     assert scores[right].mean() > scores[~right].mean() + 1
 
@@ -62,14 +62,15 @@ def test_it_learns(studied: Study) -> None:
 def test_every_choice_changes_the_head(studied: Study) -> None:
     cases = studied.cases[:8]
     made = {lesson: taught(cases, lesson) for lesson in (
-        PLAIN, replace(PLAIN, look="text"), replace(PLAIN, penalty=1.0), Lesson(hidden=4), Lesson(hidden=4, seed=1)
+        *(PLAIN, replace(PLAIN, look="text"), replace(PLAIN, penalty=1.0)),
+        *(JudgeConfig(hidden=4), JudgeConfig(hidden=4, seed=1)),
     )}  # fmt: skip
     assert len({one.loss for one in made.values()}) == len(made)
     plain = made[PLAIN].head
     assert len(plain.layers) == 1
     assert plain.names == LOOKS["answer"]
     assert made[replace(PLAIN, look="text")].loss < made[PLAIN].loss < made[replace(PLAIN, penalty=1.0)].loss
-    assert [len(weight) for weight, _ in made[Lesson(hidden=4)].head.layers] == [4, 1]
+    assert [len(weight) for weight, _ in made[JudgeConfig(hidden=4)].head.layers] == [4, 1]
     assert taught(cases, PLAIN).head.text() == plain.text(), "the same again is the same"
 
 
@@ -78,13 +79,13 @@ def test_a_known_answer_is_found() -> None:
     rng = torch.Generator().manual_seed(0)
     values = torch.randn(20_000, 3, generator=rng) * torch.tensor([1.0, 5.0, 0.0]) + 2
     right = torch.rand(20_000, generator=rng) < torch.sigmoid(3 * values[:, 0] - 6 - 1)
-    head, _ = fitted(values, right, ("gap_min", "gap_mean", "ends"), Lesson(hidden=0, penalty=0.0), {})
+    head, _ = fitted(values, right, ("gap_min", "gap_mean", "ends"), JudgeConfig(hidden=0, penalty=0.0), {})
     points = torch.tensor([[2.0, 2.0, 2.0], [3.0, 2.0, 2.0], [2.0, 7.0, 2.0]])
     assert head(points).tolist() == pytest.approx([-1, 2, -1], abs=0.15)
 
 
 def test_importance_is_of_what_is_used(studied: Study) -> None:
-    head = taught(studied.cases, Lesson()).head
+    head = taught(studied.cases, JudgeConfig()).head
     values, right = seen(studied.cases, head.names), labels(studied.cases)
     found = importance(head, values, right)
     assert set(found) == set(head.names)
@@ -119,10 +120,10 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
     """What taught the judge is left out, and the certificate names the head."""
     path = tmp_path / "judge.json"
     asked: dict[str, Any] = {"task": "choice", "seed": 3}
-    made = teach(str(checkpoint), limit=8, out=path, lesson=PLAIN, **asked)
+    made = train_judge(str(checkpoint), limit=8, out=path, lesson=PLAIN, **asked)
     assert len(made.head.trained["examples"]) == 8
     assert made.head.trained["model_sha256"]
-    again = teach(str(checkpoint), limit=8, work=tmp_path / "judge.work", lesson=PLAIN, **asked)
+    again = train_judge(str(checkpoint), limit=8, work=tmp_path / "judge.work", lesson=PLAIN, **asked)
     assert again.head.text() == path.read_text()
     goal: dict[str, Any] = {"risk": 0.3, "confidence": 0.9}
     out = tmp_path / "rule.json"
@@ -138,8 +139,8 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
     moved = read_certificate(elsewhere / "rule.json").rule
     assert moved == Judge(str(elsewhere / "judge.json"), found.setting or 0.0)
     plan = Calibration.prepare(
-        planned(str(checkpoint), "choice", None, "full", None, tmp_path / "work", {}, limit=24, seed=3),
-        Goal(family=judged(path)),
+        evaluation_for(str(checkpoint), "choice", None, "full", None, tmp_path / "work", {}, limit=24, seed=3),
+        RiskGoal(family=judged(path)),
     )
     assert plan.notes[0] == "8 of 24 examples taught the judge and are left out"
     assert "16 examples cannot show" in plan.notes[1]
@@ -158,10 +159,10 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
 )
 def test_nonsense_is_refused(wish: dict[str, Any], says: str) -> None:
     with pytest.raises(RecipeError, match=says):
-        Lesson(**wish)
+        JudgeConfig(**wish)
 
 
 def test_a_cache_leaves_nothing_to_see_of_the_text(checkpoint: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"task": "choice", "recipe": "dual", "limit": 4, "work": tmp_path}
     with pytest.raises(RequestError, match=r"cannot learn from cache=dual.*look=\"answer\""):
-        teach(str(checkpoint), **asked)
+        train_judge(str(checkpoint), **asked)

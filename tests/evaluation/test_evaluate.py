@@ -21,7 +21,7 @@ from foretell.evaluation import records as stored
 from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import Record, parts, read_records
 from foretell.evaluation.report import report
-from foretell.evaluation.run import Bench, Evaluation, chunk_size, evaluate
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, chunk_size, evaluate
 
 RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
 
@@ -85,7 +85,7 @@ def test_a_half_written_line_is_done_again(checkpoint: Path, whole: tuple[Path, 
 
 def test_killed_and_started_again(checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
     """kill -9 of a run with two workers, which must not live on; then the same command in one process."""
-    command = [sys.executable, "-m", "tests.lab.run_evaluation", str(checkpoint), str(tmp_path), "2"]
+    command = [sys.executable, "-m", "tests.evaluation.run_evaluation", str(checkpoint), str(tmp_path), "2"]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
     deadline = time.monotonic() + 120
     while len(read_records(tmp_path)) < 6 and process.poll() is None and time.monotonic() < deadline:
@@ -200,7 +200,7 @@ def test_traces_are_kept_and_found(checkpoint: Path, tmp_path: Path) -> None:
 
 def test_the_manifest_says_what_was_really_used(checkpoint: Path, tmp_path: Path) -> None:
     recipes = ("prophet", "prophet stop.reduce=min max_new_tokens=40", "prophet stop.tau.high=9", "full")
-    bench = Bench.prepare(plan(checkpoint, tmp_path, task="word", limit=1, recipes=recipes))
+    bench = PreparedEvaluation.prepare(plan(checkpoint, tmp_path, task="word", limit=1, recipes=recipes))
     used = bench.manifest()["recipes"]
     assert used["prophet"]["recipe"] == "full stop=prophet"
     assert used["prophet"]["options"]["suffix"] == "The answer is"
@@ -210,7 +210,7 @@ def test_the_manifest_says_what_was_really_used(checkpoint: Path, tmp_path: Path
     }
     assert used["prophet stop.tau.high=9"]["recipe"] == "full stop=prophet(tau=staged(high=9.0))"
     assert not bench.notes()
-    free = Bench.prepare(plan(checkpoint, tmp_path, task="word-free", limit=1, recipes=("prophet",)))
+    free = PreparedEvaluation.prepare(plan(checkpoint, tmp_path, task="word-free", limit=1, recipes=("prophet",)))
     assert free.manifest()["recipes"]["prophet"]["recipe"] == "full stop=prophet"
     assert "no answer region" in " ".join(free.notes())
 

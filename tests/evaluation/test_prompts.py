@@ -12,8 +12,8 @@ import pytest
 
 import foretell
 from foretell.certify.calibrate import calibrate
-from foretell.certify.decodings import planned
-from foretell.certify.train_judge import teach
+from foretell.certify.decodings import evaluation_for
+from foretell.certify.train_judge import train_judge
 from foretell.errors import RequestError
 from foretell.evaluation.benchmarks.prompts import Given, Prompts
 
@@ -36,7 +36,7 @@ def labelled() -> list[Given]:
 
 
 def test_a_list_takes_what_a_file_takes(checkpoint: Path, tmp_path: Path) -> None:
-    what = planned(str(checkpoint), None, labelled(), "full", None, tmp_path, LAYOUT)
+    what = evaluation_for(str(checkpoint), None, labelled(), "full", None, tmp_path, LAYOUT)
     examples = Prompts().examples(what.source, None, 0)
     assert [one.id for one in examples] == ["1", "2", "3", "4", "five", "6"]
     assert [one.gold for one in examples] == ["", "", "", "4", "4", "2.5"]
@@ -48,7 +48,7 @@ def test_a_list_takes_what_a_file_takes(checkpoint: Path, tmp_path: Path) -> Non
 
 def test_stop_strings_have_no_part_in_a_replay(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="stop_strings cut finished texts"):
-        planned(str(checkpoint), None, ASKED, "full", None, tmp_path, {**LAYOUT, "until": ["."]})
+        evaluation_for(str(checkpoint), None, ASKED, "full", None, tmp_path, {**LAYOUT, "until": ["."]})
     assert not list(tmp_path.iterdir())
 
 
@@ -66,7 +66,7 @@ def test_success_with_answers_in_python(checkpoint: Path, tmp_path: Path) -> Non
     bare: Any = [*given[:3], {"prompt": "Tom has 4 balls.", "id": "ball"}]
     with pytest.raises(RequestError, match=r'1 prompts \(first: ball\) have no "answer"'):
         calibrate(str(checkpoint), prompts=bare, work=tmp_path / "c", loss="success", options=LAYOUT)
-    assert teach(str(checkpoint), prompts=given, work=tmp_path / "a", options=LAYOUT).steps > 0
+    assert train_judge(str(checkpoint), prompts=given, work=tmp_path / "a", options=LAYOUT).steps > 0
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,6 @@ def test_success_with_answers_in_python(checkpoint: Path, tmp_path: Path) -> Non
 )
 def test_a_list_has_the_errors_of_a_file(checkpoint: Path, tmp_path: Path, wrong: Any, says: str) -> None:
     with pytest.raises(RequestError) as raised:
-        planned(str(checkpoint), None, wrong, "full", None, tmp_path / "work", {})
+        evaluation_for(str(checkpoint), None, wrong, "full", None, tmp_path / "work", {})
     assert says in str(raised.value)
     assert not (tmp_path / "work").exists(), "nothing is written"
