@@ -71,11 +71,13 @@ def queues(part: Part) -> list[str]:
     rows = []
     for name, one in ways.items():
         score = "-" if one["accuracy"] is None else percent(one["accuracy"])
-        waste = percent(1 - one["computed"] / one["spent"])
-        rows.append([name, f"{one['speedup']:.2f}x", percent(one["same"]), score, str(one["computed"]), waste])
+        waste = percent(1 - one["columns_needed"] / one["columns_computed"])
+        rows.append([name, f"{one['speedup']:.2f}x", percent(one["same"]), score, str(one["columns_needed"]), waste])
     together = ways["prophet, continuous"]["speedup"] / ways["prophet, synchronous"]["speedup"]
     stack, base = ways["best stack, continuous"], ways["full, one by one"]
-    wasted = [1 - one["computed"] / one["spent"] for name, one in ways.items() if name.endswith("continuous")]
+    wasted = [
+        1 - one["columns_needed"] / one["columns_computed"] for name, one in ways.items() if name.endswith("continuous")
+    ]
     lost = base["accuracy"] - stack["accuracy"]
     listed = ", ".join(f"{name}: `{text}`" for name, text in part["recipes"].items())
     return [

@@ -71,8 +71,8 @@ def served(count: int, batch_size: int, rounds: int, results: Path, tell: Tell |
             "speedup": base.median / one.median,
             "same": same,
             "accuracy": accuracy(benchmark, examples, graded) if one.result.completions or same == 1 else None,
-            "computed": one.result.usage.computed,
-            "spent": one.result.usage.spent,
+            "columns_needed": one.result.usage.columns_needed,
+            "columns_computed": one.result.usage.columns_computed,
             "seconds": list(one.seconds),
         }
     return {"requests": count, "batch": batch_size, "recipes": texts, "ways": lines}

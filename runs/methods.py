@@ -120,7 +120,7 @@ def cells(task: str, base: Row, row: Row) -> list[str]:
         change,
         f"{row.forwards:.1f}",
         f"{base.forwards / row.forwards:.2f}x",
-        f"{base.computed / row.computed:.2f}x",
+        f"{base.columns / row.columns:.2f}x",
         f"{row.tokens_per_forward:.2f}",
         f"{row.clock_speedup:.2f}x" if timed(row) else "",
         "" if row.penalised_speedup is None else f"{row.penalised_speedup:.2f}",
@@ -130,7 +130,7 @@ def cells(task: str, base: Row, row: Row) -> list[str]:
 def together(rows: list[Row]) -> list[str]:
     """What Prophet adds to each method, against what it does alone: whether the two multiply."""
     at = {row.recipe: row for row in rows}
-    alone = at["full"].computed / at["full + prophet"].computed
+    alone = at["full"].columns / at["full + prophet"].columns
     if alone < WORTH:
         return [f"- Prophet alone saves {alone:.2f}x here: there is nothing to multiply."]
     lines = []
@@ -138,7 +138,7 @@ def together(rows: list[Row]) -> list[str]:
         with_it = at.get(f"{name} + prophet")
         if with_it is None or name == "full":
             continue
-        gain, lost = row.computed / with_it.computed, row.accuracy - with_it.accuracy
+        gain, lost = row.columns / with_it.columns, row.accuracy - with_it.accuracy
         word = "multiplies" if gain >= 0.9 * alone else "adds less" if gain > 1.02 else "adds nothing"
         cost = f", and loses {100 * lost:.1f} points more" if lost > LOST else ""
         lines.append(f"- {name}: {gain:.2f}x on top of it, {alone:.2f}x alone: {word}{cost}.")
@@ -169,7 +169,7 @@ def goal(found: dict[str, list[Row]]) -> list[str]:
         lines.append(
             f"- {task}: the fastest within {100 * LOST:.1f} points is `{best.recipe}`: {best.clock_speedup:.2f}x by "
             f"the clock, {rows[0].forwards / best.forwards:.2f}x fewer forwards, "
-            f"{rows[0].computed / best.computed:.2f}x fewer columns, {100 * best.difference:+.1f} points "
+            f"{rows[0].columns / best.columns:.2f}x fewer columns, {100 * best.difference:+.1f} points "
             f"({points(best.difference_low, best.difference_high)}). "
             f"The paper's {PAPER}x: {said}."
         )
@@ -224,7 +224,7 @@ def main() -> None:
     numbers: dict[str, Any] = {"seed": SEED, "limit": options.limit, "recipes": recipes(), "long canvas": far}
     numbers |= {task: [asdict(row) for row in rows] for task, rows in found.items()}
     groups = {
-        task: [Spot(row.recipe, rows[0].computed / row.computed, row.accuracy, row.settled > 0) for row in rows]
+        task: [Spot(row.recipe, rows[0].columns / row.columns, row.accuracy, row.settled > 0) for row in rows]
         for task, rows in found.items()
     }
     publish(

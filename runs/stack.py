@@ -44,7 +44,7 @@ def searched(task: str, options: argparse.Namespace) -> list[Row]:
 
 
 def pick(rows: list[Row]) -> Row:
-    return min((row for row in rows if row.difference >= -LOST), key=lambda row: row.computed)
+    return min((row for row in rows if row.difference >= -LOST), key=lambda row: row.columns)
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
     shown = []
     for task, rows in found.items():
         row = pick(rows)
-        saved = rows[0].computed / row.computed
+        saved = rows[0].columns / row.columns
         best[task] = {"recipe": row.recipe, "accuracy": row.accuracy, "full": rows[0].accuracy, "columns saved": saved}
         shown.append([task, f"`{row.recipe}`", percent(rows[0].accuracy), percent(row.accuracy), f"{saved:.2f}x"])
     lines = [

@@ -41,15 +41,17 @@ def test_three_ways_to_the_same_tokens(engine: Engine) -> None:
     served = {name: way() for name, way in ways(engine, asked, 2).items()}
     assert list(served) == ["one by one", "synchronous", "continuous"]
     assert len({one.tokens for one in served.values()}) == 1
-    assert len({one.usage.computed for one in served.values()}) == 1
+    assert len({one.usage.columns_needed for one in served.values()}) == 1
     steps = [one.steps for one in served["one by one"].completions]
     assert len(set(steps)) > 1
     sizes = [one.prompt_tokens + 8 for one in served["one by one"].completions]
     assert served["one by one"].usage == Usage(*[sum(s * n for s, n in zip(steps, sizes, strict=True))] * 2)
     # A batch takes the steps of its slowest row, and the columns of its longest, for every row.
     pairs = [(slice(0, 2), 2), (slice(2, 4), 2), (slice(4, 5), 1)]
-    assert served["synchronous"].usage.spent == sum(max(steps[at]) * max(sizes[at]) * rows for at, rows in pairs)
-    assert served["continuous"].usage.spent < served["synchronous"].usage.spent
+    assert served["synchronous"].usage.columns_computed == sum(
+        max(steps[at]) * max(sizes[at]) * rows for at, rows in pairs
+    )
+    assert served["continuous"].usage.columns_computed < served["synchronous"].usage.columns_computed
 
 
 def test_a_cache_cannot_finish_together(engine: Engine) -> None:

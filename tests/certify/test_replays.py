@@ -63,7 +63,7 @@ def test_a_replay_reads_the_answer_region_as_a_live_run_does(checkpoint: Path, t
     for case in found.cases:
         record = replace(case, benchmark=reads_region).under("x", RULE)
         assert record.exit is not None
-        assert record.answer == case.engine.codec.decode([int(case.trace.tokens[record.exit, -1])])
+        assert record.answer == case.engine.codec.decode([int(case.trace.response_tokens[record.exit, -1])])
 
 
 def test_the_first_of_a_larger_study_are_the_smaller_one(checkpoint: Path, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_written_announcement_marks_the_answer(checkpoint: Path, tmp_path: Pat
 
     def where(text: str) -> list[int]:
         written = case.engine.codec.encode(text)
-        final = torch.tensor([*written, *[2] * (case.trace.tokens.shape[1] - len(written))])
-        tokens = torch.cat([case.trace.tokens[:-1], final[None]])
+        final = torch.tensor([*written, *[2] * (case.trace.response_tokens.shape[1] - len(written))])
+        tokens = torch.cat([case.trace.response_tokens[:-1], final[None]])
         other = replace(case, trace=replace(case.trace, tokens=tokens))
         return final[other.where].tolist()
 

@@ -172,14 +172,14 @@ def test_a_recipe_that_the_model_cannot_do_fails_alone(engine: foretell.Engine) 
 
 def test_usage_adds_up(engine: foretell.Engine) -> None:
     fresh = foretell.Engine(engine.model, engine.codec)
-    assert (fresh.usage.spent, fresh.usage.padding) == (0, 0.0)
+    assert (fresh.usage.columns_computed, fresh.usage.padding) == (0, 0.0)
     done = fresh.generate([PROMPT, "Tom has 3 apples."], **SMALL)
-    assert fresh.usage.computed == sum(one.computed for one in done)
-    assert fresh.usage.spent == sum(one.spent for one in done)
+    assert fresh.usage.columns_needed == sum(one.columns_needed for one in done)
+    assert fresh.usage.columns_computed == sum(one.columns_computed for one in done)
     assert 0 < fresh.usage.padding < 0.5
     before = fresh.usage
     alone = fresh.generate(PROMPT, **SMALL)
-    assert alone.spent == alone.computed == fresh.usage.spent - before.spent
+    assert alone.columns_computed == alone.columns_needed == fresh.usage.columns_computed - before.columns_computed
 
 
 def test_prompts_of_like_length_are_decoded_together(engine: foretell.Engine) -> None:

@@ -115,7 +115,7 @@ def test_a_hundred_requests_at_random_times_are_as_they_are_alone(cache: Any) ->
         alone, _ = run(model, [asked[ticket]], (END,))
         assert list(outcome.tokens) == alone.window[0].tolist()
         assert (outcome.steps, outcome.forwards) == (int(alone.step[0]), int(alone.meters.forwards[0]))
-        assert outcome.usage.computed == int(alone.meters.needed[0])
+        assert outcome.usage.columns_needed == int(alone.meters.needed[0])
 
 
 def toys(lengths: list[int], recipe: Recipe | None = None, window: int = 4) -> list[Request]:

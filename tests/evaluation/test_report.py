@@ -22,7 +22,7 @@ def record(recipe: str, key: int, right: bool, steps: int, answer: str = "1", wa
     cost = (steps, 64, steps, 100 * steps)  # steps, budget, forwards, columns
     more: dict[str, Any] = {}
     if recipe == "fast":  # a fifth of it padding, a quarter of the answers fallbacks
-        more = {"spent": 125 * steps, "fallback": key == 2}
+        more = {"columns_computed": 125 * steps, "fallback": key == 2}
     times = (wall, wall)
     return Record(recipe, str(key), "text", answer, "1", right, *cost, 32, None, None, "complete", *times, **more)
 
@@ -43,7 +43,7 @@ def test_rows_by_hand() -> None:
     assert full.budget_speedup == pytest.approx(64 / 60)
     assert (fast.accuracy, fast.steps, fast.step_speedup, fast.clock_speedup) == (0.5, 20, 3.0, 2.0)
     assert fast.budget_speedup == pytest.approx(3.2)
-    assert (full.computed, fast.computed) == (6000, 2000)
+    assert (full.columns, fast.columns) == (6000, 2000)
     assert full.padded is None
     assert (full.fallbacks, fast.fallbacks) == (None, 0.25), "not noted, and one of four"
     assert fast.padded == pytest.approx(0.2)

@@ -48,7 +48,10 @@ def test_all_parts_make_a_page(modules: dict[str, Any], tmp_path: Path, monkeypa
     assert found["a"]["ratio"] > 0
     assert 0 < found["b"]["prophet"]["check"] < found["b"]["prophet"]["beside"] < 1
     assert all(one["same"] == 1.0 for one in found["c"]["ways"].values())
-    assert found["c"]["ways"]["prophet, continuous"]["computed"] < found["c"]["ways"]["full, continuous"]["computed"]
+    assert (
+        found["c"]["ways"]["prophet, continuous"]["columns_needed"]
+        < found["c"]["ways"]["full, continuous"]["columns_needed"]
+    )
     assert "best stack, synchronous" not in found["c"]["ways"]
     for words_of_it in ("## (a)", "## (f)", "| full, one by one | 1.00x | 100.0 |", "torchao is not installed"):
         assert words_of_it in page

@@ -62,7 +62,7 @@ def one_by_one(engine: Engine, orders: Orders) -> Served:
 def continuous(engine: Engine, orders: Orders, batch_size: int) -> Served:
     done = dict(engine.generate_iter(orders, batch_size=batch_size))
     ordered = tuple(done[index] for index in range(len(orders)))
-    usage = sum((Usage(one.computed, one.spent) for one in ordered), Usage())
+    usage = sum((Usage(one.columns_needed, one.columns_computed) for one in ordered), Usage())
     return Served(tuple(one.tokens for one in ordered), usage, ordered)
 
 

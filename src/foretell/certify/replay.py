@@ -57,7 +57,7 @@ class Case:
     def under(self, name: str, rule: Stop, region: Region | None = None) -> Record:
         """What `rule` would have made of this example. A replay has no clock."""
         verdict = rule(self.trace, self.trace.states(region))
-        unchanged = replace(self.record, recipe=name, seconds=0.0, wall=0.0, spent=None)
+        unchanged = replace(self.record, recipe=name, seconds=0.0, wall=0.0, columns_computed=None)
         if not verdict.settled.any():
             return unchanged
         step = int(verdict.settled.int().argmax())
@@ -67,8 +67,8 @@ class Case:
             text=completion.text,
             steps=step + 1,
             forwards=(step + 1) * self.record.forwards // self.record.steps,
-            computed=(step + 1) * self.record.computed // self.record.steps,
-            tokens=completion.response_tokens,
+            columns_needed=(step + 1) * self.record.columns_needed // self.record.steps,
+            response_tokens=completion.response_tokens,
             exit=step,
             value=None if verdict.value is None else float(verdict.value[step]),
             measure=None if verdict.value is None else verdict.measure,

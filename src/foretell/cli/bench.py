@@ -112,7 +112,7 @@ def _table(found: dict[tuple[str, str], Clocked[Served]]) -> Table:
             service,
             f"{base.median / one.median:.2f}x",
             f"{same}/{len(result.tokens)}",
-            ratio(base.result.usage.computed, result.usage.computed),
+            ratio(base.result.usage.columns_needed, result.usage.columns_needed),
             f"{result.usage.padding:.1%}",
         )
         last = recipe

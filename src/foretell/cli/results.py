@@ -52,7 +52,7 @@ def totals(done: Sequence[Completion], seconds: float) -> str:
     steps, full = sum(one.steps for one in done), sum(one.budget - one.given for one in done)
     compared = "" if steps == full else f" ({ratio(full, steps)} than a full decoding)"
     settled = sum(one.finish == "settled" for one in done)
-    usage = sum((Usage(one.computed, one.spent) for one in done), Usage())
+    usage = sum((Usage(one.columns_needed, one.columns_computed) for one in done), Usage())
     return " · ".join(
         (
             count(len(done), "prompt"),

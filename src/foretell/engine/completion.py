@@ -36,8 +36,8 @@ class Completion:
     forwards: int
     finish: Finish
     seconds: float
-    computed: int = 0  # columns that the forward passes had to compute
-    spent: int = field(default=0, compare=False)  # columns that they did compute; padding depends on the company
+    columns_needed: int = 0  # columns that the forward passes had to compute
+    columns_computed: int = field(default=0, compare=False)  # with padding, which depends on the batch
     exit: int | None = None  # the step, from 0, at which the stopping rule settled
     value: float | None = None  # what it measured there
     measure: str | None = None  # the name of that measure, e.g. "mean gap"
@@ -140,8 +140,8 @@ def completion_of(
         steps=outcome.steps,
         budget=request.budget,
         forwards=outcome.forwards,
-        computed=outcome.usage.computed,
-        spent=outcome.usage.spent,
+        columns_needed=outcome.usage.columns_needed,
+        columns_computed=outcome.usage.columns_computed,
         exit=outcome.exit,
         finish=outcome.finish,
         seconds=outcome.seconds,

@@ -20,16 +20,16 @@ Finish = Literal["complete", "settled", "eos"]  # the schedule ran out · the st
 class Usage:
     """Columns of forward passes: those that rows needed, and those that were computed for them."""
 
-    computed: int = 0  # needed
-    spent: int = 0  # padding, and what fills a pass up to a rectangle, included
+    columns_needed: int = 0  # needed
+    columns_computed: int = 0  # padding, and what fills a pass up to a rectangle, included
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(self.computed + other.computed, self.spent + other.spent)
+        return Usage(self.columns_needed + other.columns_needed, self.columns_computed + other.columns_computed)
 
     @property
     def padding(self) -> float:
         """The share of the columns that nobody needed."""
-        return 1 - self.computed / self.spent if self.spent else 0.0
+        return 1 - self.columns_needed / self.columns_computed if self.columns_computed else 0.0
 
 
 @dataclass(frozen=True, slots=True)

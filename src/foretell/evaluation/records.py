@@ -13,7 +13,12 @@ from typing import BinaryIO
 
 from foretell.errors import RequestError
 
-RENAMED = {"gap": "value"}  # keys of files that older versions wrote
+RENAMED = {  # keys of files that version 0.1.0 wrote
+    "gap": "value",
+    "computed": "columns_needed",
+    "spent": "columns_computed",
+    "tokens": "response_tokens",
+}
 PATIENCE = 10.0  # seconds that a killed run may take to let go of its files
 
 
@@ -30,8 +35,8 @@ class Record:
     steps: int
     budget: int
     forwards: int
-    computed: int  # columns that these forward passes computed
-    tokens: int  # of the response, up to its end
+    columns_needed: int  # columns that these forward passes computed
+    response_tokens: int  # up to the end of the text
     exit: int | None  # the step, from 0, at which the stopping rule fired
     value: float | None  # what the rule measured then
     finish: str
@@ -39,7 +44,7 @@ class Record:
     wall: float  # the share of the clock: these add up to the time that all the decoding took
     trace: str | None = None  # file of the trace, relative to the folder
     trace_index: int | None = None  # place in that file
-    spent: int | None = None  # `computed` with what was padded; None: not counted
+    columns_computed: int | None = None  # `computed` with what was padded; None: not counted
     measure: str | None = None  # the name of what the rule measured
     fallback: bool | None = None  # whether the text does not state the answer; None: not noted
     reason: str | None = None  # why the program failed, where the answer is one

@@ -31,7 +31,7 @@ class Row:
     steps: float  # mean
     budget: float  # mean
     forwards: float  # mean
-    computed: float  # mean columns that these computed
+    columns: float  # mean columns that these needed
     padded: float | None  # share of padding in what the passes really took; None: not counted
     tokens_per_forward: float  # response tokens, up to the end of the text
     seconds: float  # of the clock, for an example
@@ -170,9 +170,9 @@ def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], see
         steps=_mean([one.steps for one in mine]),
         budget=_mean([one.budget for one in mine]),
         forwards=_mean([one.forwards for one in mine]),
-        computed=_mean([one.computed for one in mine]),
+        columns=_mean([one.columns_needed for one in mine]),
         padded=_padded(mine),
-        tokens_per_forward=sum(one.tokens for one in mine) / sum(one.forwards for one in mine),
+        tokens_per_forward=sum(one.response_tokens for one in mine) / sum(one.forwards for one in mine),
         seconds=_mean([one.wall for one in mine]),
         settled=_mean([one.finish == "settled" for one in mine]),
         **_paired(pairs, seed),
@@ -185,7 +185,7 @@ def _fallbacks(records: Sequence[Record]) -> float | None:
 
 
 def _padded(records: Sequence[Record]) -> float | None:
-    counted = [(one.computed, one.spent) for one in records if one.spent]
+    counted = [(one.columns_needed, one.columns_computed) for one in records if one.columns_computed]
     return 1 - sum(needed for needed, _ in counted) / sum(spent for _, spent in counted) if counted else None
 
 
@@ -248,7 +248,7 @@ def _cells(row: Row, first: bool) -> tuple[str, ...]:
         f"{row.step_speedup:.2f}x",
         f"{row.clock_speedup:.2f}x",
         f"{row.forwards:.1f}",
-        f"{row.computed:.0f}",
+        f"{row.columns:.0f}",
         "" if row.padded is None else f"{row.padded:.1%}",
         f"{row.tokens_per_forward:.2f}",
     )

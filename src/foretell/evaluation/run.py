@@ -321,15 +321,15 @@ def _record(benchmark: Benchmark, way: TaskRecipe, example: Example, completion:
         steps=completion.steps,
         budget=completion.budget,
         forwards=completion.forwards,
-        tokens=completion.response_tokens,
-        computed=completion.computed,
+        response_tokens=completion.response_tokens,
+        columns_needed=completion.columns_needed,
         exit=completion.exit,
         value=completion.value,
         measure=completion.measure,
         finish=completion.finish,
         seconds=round(completion.seconds, 6),
         wall=round(wall, 6),
-        spent=completion.spent,
+        columns_computed=completion.columns_computed,
         **grade(benchmark, example, completion),
     )
 
