@@ -33,7 +33,7 @@ def test_a_replayed_rule_is_the_live_one(task: str, checkpoint: Path, tmp_path: 
     assert len(live) == len(replayed) == 5
     for record in live:
         other = replayed[record.id]
-        for name in ("text", "answer", "correct", "steps", "forwards", "exit", "tokens", "finish"):
+        for name in ("text", "answer", "correct", "steps", "forwards", "exit", "response_tokens", "finish"):
             assert getattr(record, name) == getattr(other, name), name
         assert record.value == pytest.approx(other.value, abs=1e-3)
     assert {record.finish for record in replayed.values()} >= {"settled"}
@@ -50,7 +50,7 @@ def test_a_replayed_rule_with_an_answer_found_is_the_live_one(task: str, checkpo
     assert len(live) == 10
     for record in live:
         other = replayed[record.id]
-        for name in ("text", "answer", "correct", "steps", "exit", "tokens", "finish"):
+        for name in ("text", "answer", "correct", "steps", "exit", "response_tokens", "finish"):
             assert getattr(record, name) == getattr(other, name), name
     assert any(record.finish == "settled" for record in live)
     assert [record.exit for record in live] != [record.exit for record in found.under("x", RULE, Whole())] * 2
@@ -63,7 +63,7 @@ def test_a_replay_reads_the_answer_region_as_a_live_run_does(checkpoint: Path, t
     for case in found.cases:
         record = replace(case, benchmark=reads_region).under("x", RULE)
         assert record.exit is not None
-        assert record.answer == case.engine.codec.decode([int(case.trace.response_tokens[record.exit, -1])])
+        assert record.answer == case.engine.codec.decode([int(case.trace.tokens[record.exit, -1])])
 
 
 def test_the_first_of_a_larger_study_are_the_smaller_one(checkpoint: Path, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_written_announcement_marks_the_answer(checkpoint: Path, tmp_path: Pat
 
     def where(text: str) -> list[int]:
         written = case.engine.codec.encode(text)
-        final = torch.tensor([*written, *[2] * (case.trace.response_tokens.shape[1] - len(written))])
-        tokens = torch.cat([case.trace.response_tokens[:-1], final[None]])
+        final = torch.tensor([*written, *[2] * (case.trace.tokens.shape[1] - len(written))])
+        tokens = torch.cat([case.trace.tokens[:-1], final[None]])
         other = replace(case, trace=replace(case.trace, tokens=tokens))
         return final[other.where].tolist()
 
