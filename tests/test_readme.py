@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import foretell
+from foretell.cli.app import app
 from foretell.evaluation.report import HEADINGS
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text(encoding="utf8")
 TERMS = re.findall(
     r"^- \*\*(.+?)\*\*(?: \((.+?)\))?", (ROOT / "docs/glossary.md").read_text(encoding="utf8"), re.MULTILINE
@@ -32,8 +36,27 @@ def test_files_exist() -> None:
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf8")):
             assert link.startswith("http") or (page.parent / link).exists(), f"{page.name} points to {link}"
-    for script in set(re.findall(r"runs/\w+\.py", README)):
-        assert (ROOT / script).exists()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_exist(page: Path) -> None:
+    for path in re.findall(r"\b((?:tests|runs|src|docs)/[\w/]+\.\w+)", page.read_text(encoding="utf8")):
+        assert (ROOT / path).exists(), f"{page.name} mentions {path}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_exist(page: Path) -> None:
+    commands: Any = typer.main.get_command(app)
+    for command, rest in re.findall(r"\bforetell ([a-z]+) (.*)", page.read_text(encoding="utf8").replace("\\\n", "")):
+        known = commands.commands[command]
+        options = {
+            option for one in (known, *getattr(known, "commands", {}).values()) for p in one.params for option in p.opts
+        }
+        assert set(re.findall(r"(?<=\s)--[a-z-]+", rest.split("`")[0])) <= options, f"{page.name}: foretell {command}"
+
+
+def test_every_preset_is_listed() -> None:
+    assert set(foretell.PRESETS) <= set(re.findall(r"`([a-z-]+)`", README))
 
 
 def test_glossary_is_sorted_and_linked() -> None:
