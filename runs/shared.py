@@ -14,7 +14,7 @@ import matplotlib as mpl
 import torch
 
 from foretell.certify.replay import Study, gather
-from foretell.cli.evaluate import following
+from foretell.cli.evaluate import show_progress
 from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
 from foretell.errors import ForetellError, PermissionNeededError
@@ -165,7 +165,7 @@ def carried_out(what: Evaluation) -> tuple[PreparedEvaluation, list[Record]]:
     if len(there) == bench.total:
         return bench, there
     print(f"{what.task}, {', '.join(what.recipes)}: {bench.total - len(there)} to decode", flush=True)
-    with following(bench.total, there) as tally:
+    with show_progress(bench.total, there) as tally:
         return bench, run(bench, tally.add)
 
 

@@ -108,7 +108,7 @@ def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Pat
     words = (checkpoint, "--prompts", prompts, "--work", rule.parent / "rule.work")
     taught = run("judge", *words, "--out", judge, "--hidden", "0", "--look", "answer")
     assert "336 steps of 16 examples" in taught.stdout
-    assert "without looking" in taught.stdout
+    assert "for always predicting that share" in taught.stdout
     refused = run("calibrate", *words, "--judge", judge, "--out", out, code=2)
     assert "all examples taught the judge" in refused.stderr
     more = tmp_path / "more.txt"
@@ -122,7 +122,7 @@ def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Pat
     both = run(
         "calibrate", checkpoint, "--prompts", more, "--judge", judge, "--family", "entropy", "--out", out, *WISH[:4]
     )
-    assert "The boldest certified rule of each family" in both.stdout
+    assert "The fastest certified rule of each family" in both.stdout
     assert "2 families of rules were tried" in both.stdout
     assert read_certificate(out).family in ("entropy", "judge")
 

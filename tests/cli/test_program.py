@@ -153,12 +153,12 @@ def test_demo_with_a_model(run: Run, checkpoint: Path, monkeypatch: pytest.Monke
         ("word", "The answer is 17", False),
         ("countdown", "29+67=91, 91-52=34", False),
         ("countdown", "29+62=91, 91-57=34", True),
-        ("of ones own", "The answer is 7", True),
+        ("unknown", "The answer is 7", True),
     ],
 )
 def test_demo_says_which_answers_are_right(task: str, text: str, right: bool) -> None:
     done = Completion(text, None, (), 1, 1, 1, 1, 1, "complete", 0.0)
-    assert demo_module._right(task, demo_module._problem(task), done) is right
+    assert demo_module._is_right(task, demo_module._choose_problem(task), done) is right
 
 
 def test_train_is_mounted_where_it_exists(run: Run) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from foretell import Completion, Engine, Frame, load
-from foretell.cli.canvas import Canvas, Look, speller, stretch
+from foretell.cli.canvas import Canvas, Look, contiguous_span, speller
 from foretell.cli.race import play
 from foretell.cli.race import run as race
 from foretell.cli.watch import View, gauge, status, watch
@@ -114,12 +114,12 @@ def test_gauge_grows_with_the_gap() -> None:
     assert lengths == sorted(set(lengths))
 
 
-def test_only_one_stretch_is_bracketed() -> None:
+def test_only_one_contiguous_span_is_bracketed() -> None:
     none = (False,) * 4
-    assert stretch((False, True, True, False), none) == (1, 2)
+    assert contiguous_span((False, True, True, False), none) == (1, 2)
     for unclear in ((True, False, True), (True, True), (False, False)):
-        assert stretch(unclear, none) == (-1, -1)
-    assert stretch((False, True, False, True), (False, False, True, False)) == (1, 3)
+        assert contiguous_span(unclear, none) == (-1, -1)
+    assert contiguous_span((False, True, False, True), (False, False, True, False)) == (1, 3)
 
 
 def test_a_race_is_played_to_its_end(engine: Engine) -> None:
