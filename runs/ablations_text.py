@@ -1,4 +1,4 @@
-"""The words of the ablations' page: its tables, and what they say beside the paper's."""
+"""The text of the ablations page: its tables and the comparison with the paper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Plan:
     """What is varied on a task."""
 
     task: str
-    windows: Mapping[int, str]  # tasks by the length of their window, this one first
+    windows: Mapping[int, str]  # tasks by window length, the main one first
     varied: str  # the task whose remasking and block length are varied
     own_block: int
     blocks: tuple[int, ...]
@@ -124,7 +124,7 @@ def verdict(found: Found) -> list[str]:
 
 
 def _beside(key: str, row: Row, static: list[Row]) -> str:
-    """Prophet's point beside the largest static budget that takes no more steps."""
+    """Compare Prophet with the largest static budget that takes no more steps."""
     fitting = [one for one in static if one.steps <= row.steps]
     start = f"- {key}, {row.recipe}: {percent(row.accuracy)} in {row.steps:.1f} steps;"
     if not fitting:
@@ -138,7 +138,7 @@ def _beside(key: str, row: Row, static: list[Row]) -> str:
 
 
 def _against(group: str, base: Row, row: Row) -> str:
-    """In the paper Prophet is above its baseline in every one of these that it has."""
+    """Compare Prophet with its baseline; in the paper it is better in every such case."""
     named = NAMED.get(group, group)
     state = _state(row.difference_low > 0, row.difference_high < 0)
     if named in PAPER:
