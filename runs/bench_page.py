@@ -159,9 +159,9 @@ def choices(part: Part) -> list[str]:
     ]
     bundled = part["bundled"]
     if bundled is None:
-        told = "int8 was not measured: torchao is not installed (`pip install 'foretell[quantize]'`)."
+        effect = "int8 was not measured: torchao is not installed (`pip install 'foretell[quantize]'`)."
     else:
-        told = (
+        effect = (
             f"On the bundled model int8 leaves {percent(bundled['same'])}% of {bundled['requests']} texts the same; "
             f"accuracy {percent(bundled['accuracy'])} -> {percent(bundled['rounded'])}%."
         )
@@ -172,7 +172,7 @@ def choices(part: Part) -> list[str]:
             "float32's time",
             "over this, and the share of tokens that are the same. With random weights many tokens are nearly",
             "equal, so",
-            f"this is the worst case. {told}",
+            f"this is the worst case. {effect}",
         ),
         *table(("choice", "clock", "same, %"), rows, words=1),
     ]

@@ -145,22 +145,22 @@ def verdict(made: list[FamilyResult], ideals: Mapping[str, tuple[float, float]])
 
 def describe_draws(mine: list[FamilyResult]) -> str:
     """Describe how often the guarantee holds over draws, for which it is stated."""
-    held, hoped = (sum(_share(row, way, "violations") <= 1 - CONFIDENCE for row in mine) for way in WAYS)
+    held, naive = (sum(_share(row, way, "violations") <= 1 - CONFIDENCE for row in mine) for way in WAYS)
     stops = sum(row.certified.stops > 0 for row in mine)
     mean = sum(row.naive.violations for row in mine) / len(mine)
     return (
         f"certified rules keep delta in {held} of {len(mine)} cases (a task, a family, an eps), {stops} of which stop "
         f"early at all; at worst {_worst(mine, 'certified', 'violations')} have a rule above eps. The naive choice "
-        f"keeps it in {hoped}; at worst {_worst(mine, 'naive', 'violations')} do, on average {percent(mean)}%."
+        f"keeps it in {naive}; at worst {_worst(mine, 'naive', 'violations')} do, on average {percent(mean)}%."
     )
 
 
 def describe_splits(mine: list[FamilyResult]) -> str:
     """Describe how often the risk on held-out examples is too large."""
-    broken, hoped = (sum(_share(row, way, "above") > 1 - CONFIDENCE for row in mine) for way in WAYS)
+    broken, naive = (sum(_share(row, way, "above") > 1 - CONFIDENCE for row in mine) for way in WAYS)
     return (
         f"certified rules have a held-out risk above eps in more than delta of the splits in {broken} of {len(mine)} "
-        f"cases, at worst in {_worst(mine, 'certified', 'above')}; the naive choice in {hoped}, at worst in "
+        f"cases, at worst in {_worst(mine, 'certified', 'above')}; the naive choice in {naive}, at worst in "
         f"{_worst(mine, 'naive', 'above')}. This measure is noisy: a held-out half is a sample itself, and has the "
         "errors that the calibration half was spared."
     )

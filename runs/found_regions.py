@@ -145,8 +145,8 @@ def check_live(one: Study, tried: Mapping[str, Region], records: Mapping[str, li
     live = equal = 0
     for gap, (place, region) in product(GAPS, tried.items()):
         known = {record.id: (record.steps, record.answer) for record in records[f"{place}, {gap}"]}
-        for key, told in decode_live(one, make_recipe(gap, region)).items():
-            live, equal = live + 1, equal + (known[key] == told)
+        for key, result in decode_live(one, make_recipe(gap, region)).items():
+            live, equal = live + 1, equal + (known[key] == result)
     if equal < live - live // 50:  # tolerance: other batches round logits differently
         raise RequestError(f"{one.bench.what.task}: only {equal} of {live} live decodings are what the replay says")
     return live, equal
@@ -197,8 +197,8 @@ def _cost(task: str, one: Found) -> list[list[str]]:
     rows = []
     for name, ms in one.step.items():
         looks = one.seen.get(name)
-        told = ["", ""] if looks is None else [percent(looks.looked), f"{looks.microseconds:.0f}"]
-        rows.append([_label(task), name, f"{ms:.2f}", *told])
+        search = ["", ""] if looks is None else [percent(looks.looked), f"{looks.microseconds:.0f}"]
+        rows.append([_label(task), name, f"{ms:.2f}", *search])
     return rows
 
 

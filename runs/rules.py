@@ -42,8 +42,8 @@ def make_rules_parser(
 ) -> argparse.ArgumentParser:
     """Return the study's argument parser with the options of these scripts added."""
     made = make_parser(doc, limit=limit, bundled=bundled)
-    told = f"problems to fit rules to, by default at most {TAUGHT_PER_PROBLEM} times --limit (default: {taught})"
-    made.add_argument("--taught", type=int, help=told)
+    about = f"problems to fit rules to, by default at most {TAUGHT_PER_PROBLEM} times --limit (default: {taught})"
+    made.add_argument("--taught", type=int, help=about)
     made.set_defaults(default_taught=taught)
     made.add_argument("--tables", type=Path, help="folder for replays (default: next to the decodings)")
     return made

@@ -52,8 +52,8 @@ def make_parser(
     """Return the argument parser of the study's scripts; some add options."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=BUNDLED_MODEL, help="a checkpoint folder or the name of a bundled model")
-    told = f"default: {' '.join(bundled)}; for other models than the bundled one: {' '.join(public)}"
-    parser.add_argument("--tasks", nargs="+", metavar="TASK", help=told)
+    about = f"default: {' '.join(bundled)}; for other models than the bundled one: {' '.join(public)}"
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help=about)
     parser.add_argument("--limit", type=int, default=limit, help=f"problems per task (default: {limit})")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--workers", type=int, help="worker processes (default: 2 for the bundled model, else 1)")

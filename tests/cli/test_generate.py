@@ -1,4 +1,4 @@
-"""`foretell generate`: prompts in, results out, and every way to get it wrong."""
+"""`foretell generate`: prompts, results and every kind of error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_prints_the_text_and_what_it_took(run: Run, checkpoint: Path) -> None:
 
 
 def test_a_full_decoding_claims_no_savings(run: Run, checkpoint: Path, tmp_path: Path) -> None:
-    """The pinned suffix takes no steps, of whatever budget."""
+    """The pinned suffix takes no steps."""
     took = run("generate", checkpoint, WORDS).stdout.splitlines()[1]
     assert took.startswith("21 of 24 steps (3 for given positions) · 21 forwards · ")
     assert took.endswith(" s · ran to the end")

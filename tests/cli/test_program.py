@@ -1,4 +1,4 @@
-"""The program around the commands: help, version, listings, the demo, and how it ends."""
+"""The program around the commands: help, version, listings, the demo and exit codes."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_errors_of_a_real_process(checkpoint: Path) -> None:
 
 
 def test_a_terminal_without_these_characters(checkpoint: Path, tmp_path: Path) -> None:
-    """Marks get plain ones in their place; JSON, which a program reads, loses nothing."""
+    """Glyphs are replaced with ASCII ones; JSON, which programs read, is escaped without loss."""
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     file = tmp_path / "run.npz"
     watched = program("generate", checkpoint, WORDS, "-r", "prophet", "-w", "--trace", file, env=ascii_only)

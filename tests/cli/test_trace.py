@@ -1,4 +1,4 @@
-"""`foretell trace`: drawing and replaying stored trajectories."""
+"""`foretell trace`: drawing and replaying stored traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""runs/bench.py at small sizes: what it measures, what it writes, and what it says of its goals."""
+"""runs/bench.py at small sizes: what it measures, what it writes, and its goals."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def vars_of(size: Any) -> dict[str, Any]:
 
 
 def test_memory_is_flat_in_the_window(modules: dict[str, Any]) -> None:
-    """With a vocabulary so large that a chunk of the statistics is a row."""
+    """The vocabulary is so large that each chunk of the statistics is one row."""
     sizes = modules["bench_sizes"]
     thin = sizes.Size(16, 1, 1 << 18, 8, 64, 8)
     found = sizes.measure_memory(thin, (64, 128, 256))["rows"]

@@ -1,4 +1,4 @@
-"""What runs/certified.py makes of outcomes that are known, and what its page says of them."""
+"""The results and the page of runs/certified.py for known outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def planted(rules: int, steps: int, bold: int = 0, errors: int = 0) -> Outcomes:
-    """Return rules that take `steps` of 16 steps without a loss; with `bold`, all but the first take that, with errors."""
+    """Return rules that take `steps` of 16 steps and lose nothing; with `bold`, all but the first take that and err."""
     taken, changed = np.full((rules, PROBLEMS), steps), np.zeros((rules, PROBLEMS), dtype=bool)
     if bold:
         taken[1:], changed[1:, :errors] = bold, True

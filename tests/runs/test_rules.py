@@ -1,4 +1,4 @@
-"""Replays that are kept are those of the code that runs, and nothing of a family is lost on the way."""
+"""Stored replays belong to the code that runs, and a renamed judge keeps all fields of its family."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def watched(do: Callable[..., Any], files: set[Path]) -> Callable[..., Any]:
-    """The same function; the project's files that it runs through are added to `files`."""
+    """Return the function wrapped so that the project's files that it runs are added to `files`."""
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):

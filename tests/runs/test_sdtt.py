@@ -1,4 +1,4 @@
-"""What runs/sdtt.py says of a difference: the exact test decides, and no word contradicts the interval beside."""
+"""The conclusions of runs/sdtt.py: the exact test decides, and a contradicting interval is explained."""
 
 from __future__ import annotations
 

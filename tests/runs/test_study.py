@@ -24,7 +24,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a script with its decodings and results in a folder of this test; returns the page on one line."""
+    """Return a function that runs a script in this test's folder and returns the page on one line."""
     monkeypatch.syspath_prepend(str(RUNS))
 
     def started(script: str, model: Path, *words: str) -> str:
@@ -52,7 +52,7 @@ def numbers(folder: Path, script: str) -> dict[str, Any]:
 
 
 def folders(folder: Path) -> set[str]:
-    """The decodings that there are, without the model's name."""
+    """Return the folders of all decodings, without the model's name."""
     return {
         "/".join(path.parent.relative_to(folder / "work").parts[1:]) for path in folder.glob("work/**/manifest.json")
     }

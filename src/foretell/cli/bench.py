@@ -62,12 +62,12 @@ def bench(
     prompts = _read_prompts(file, requests)
     engine = open_engine(model, device, dtype, threads, compile=compile_, quantize=quantize)
     texts = tuple(dict.fromkeys(recipe or RECIPES))
-    orders = {text: engine.template(recipe=text, **_with_layout(engine, options)) for text in texts}
-    note(remark for order in orders.values() for remark in order.notes)
+    templates = {text: engine.template(recipe=text, **_with_layout(engine, options)) for text in texts}
+    note(remark for template in templates.values() for remark in template.notes)
     every = {
         (text, service): way
-        for text, order in orders.items()
-        for service, way in ways(engine, [(prompt, order) for prompt in prompts], batch_size).items()
+        for text, template in templates.items()
+        for service, way in ways(engine, [(prompt, template) for prompt in prompts], batch_size).items()
     }
     named = {f"{service}, {text}": way for (text, service), way in every.items()}
     found = in_turn(named, rounds, lambda name, turn, took: say(f"{turn}/{rounds}  {took:7.2f} s  {name}", style="dim"))

@@ -20,7 +20,7 @@ NEAR = 4  # rules shown on either side of the fastest certified one
 
 @with_options(decoding_options, window_options)
 def calibrate(
-    rest: dict[str, Any],
+    settings: dict[str, Any],
     model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
     out: Annotated[Path, Option(help="File to write the rule to; use it with --stop.")] = Path("rule.json"),
     task: Annotated[str | None, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")] = None,
@@ -75,8 +75,8 @@ def calibrate(
 
     families: list[str | Family] = [*(family or []), *([] if judge is None else [judged(judge)])]
     goal = RiskGoal(risk, confidence, loss, families or ALL, against)
-    options = rest.pop("options")
-    plan = Calibration.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), goal)
+    options = settings.pop("options")
+    plan = Calibration.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **settings), goal)
     note(plan.notes)
     with show_progress(plan.total, plan.there, graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 
 def out(width: int | None = None) -> Console:
-    """Return a console on stdout: without a terminal it has no colours, and 100 columns unless `width` is given."""
+    """Return a console on stdout; without a terminal it has no colours, and 100 columns unless `width` is given."""
     plain = 100 if not sys.stdout.isatty() and width is None else width
     return Console(highlight=False, width=plain, emoji=False)
 

@@ -1,4 +1,4 @@
-"""`foretell demo`: one problem per task, decoded in full and with Prophet, side by side in real proportion."""
+"""`foretell demo`: one problem per task, decoded in full and with Prophet, side by side on the same time scale."""
 
 from __future__ import annotations
 

@@ -87,12 +87,12 @@ def with_options(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[.
 
         @wraps(command)
         def run_command(**given: Any) -> None:
-            asked: dict[str, Any] = {}
+            settings: dict[str, Any] = {}
             for one, names in zip(shared, theirs, strict=True):
                 more = one(**{name: given.pop(name) for name in names})
-                options = {**asked.get("options", {}), **more.get("options", {})}
-                asked |= {**more, "options": options}
-            command(asked, **given)
+                options = {**settings.get("options", {}), **more.get("options", {})}
+                settings |= {**more, "options": options}
+            command(settings, **given)
 
         listed = [*(one for names in theirs for one in names.values()), *own]
         described: Any = run_command
@@ -104,7 +104,7 @@ def with_options(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[.
 
 @with_options(_evaluation_options, decoding_options, window_options)
 def evaluate(
-    asked: dict[str, Any],
+    settings: dict[str, Any],
     recipe: Annotated[
         list[str] | None,
         Option(
@@ -118,12 +118,12 @@ def evaluate(
 
     foretell eval tiny --task prompts --data prompts.jsonl --layout choice --out results/mine
     """
-    _run(asked, tuple(recipe or ("full", "prophet")))
+    _run(settings, tuple(recipe or ("full", "prophet")))
 
 
 @with_options(_evaluation_options, decoding_options, window_options)
 def sweep(
-    asked: dict[str, Any],
+    settings: dict[str, Any],
     vary: Annotated[
         list[str], Option("--vary", "-v", help="A parameter and its values, e.g. steps=16,32,64. Repeatable.")
     ],
@@ -137,20 +137,20 @@ def sweep(
     """
     from foretell.evaluation.sweep import crossed  # noqa: PLC0415
 
-    _run(asked, crossed(base or ["prophet"], vary))
+    _run(settings, crossed(base or ["prophet"], vary))
 
 
-def _run(asked: dict[str, Any], recipes: tuple[str, ...]) -> None:
+def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.cli.console import note, out, say  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
     from foretell.evaluation.report import report  # noqa: PLC0415
     from foretell.evaluation.run import Evaluation, PreparedEvaluation, run  # noqa: PLC0415
 
     require_extra("lab")
-    stop = asked.pop("stop")
+    stop = settings.pop("stop")
     if stop is not None:
-        asked["options"]["stop"] = stop
-    what = Evaluation(recipes=recipes, **asked)
+        settings["options"]["stop"] = stop
+    what = Evaluation(recipes=recipes, **settings)
     bench = PreparedEvaluation.prepare(what)
     bench.check()
     note(bench.notes())

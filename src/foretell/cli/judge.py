@@ -12,7 +12,7 @@ from foretell.cli.evaluate import decoding_options, window_options, with_options
 
 @with_options(decoding_options, window_options)
 def judge(
-    rest: dict[str, Any],
+    settings: dict[str, Any],
     model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
     out: Annotated[Path, Option(help="File to write the judge to.")] = Path("judge.json"),
     task: Annotated[str | None, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")] = None,
@@ -42,9 +42,9 @@ def judge(
     from foretell.cli.evaluate import show_progress  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
 
-    config = JudgeConfig(look, hidden, penalty, rest["seed"])
-    options = rest.pop("options")
-    plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), config)
+    config = JudgeConfig(look, hidden, penalty, settings["seed"])
+    options = settings.pop("options")
+    plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **settings), config)
     with show_progress(plan.bench.total, read_records(plan.bench.what.out), graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.save(out)
