@@ -1,10 +1,10 @@
 """Ablations: static budgets, remasking strategies, block lengths and threshold schedules.
 
-    python runs/ablations.py                 # 300 held-out word problems for each of some 17 decodings
+    python runs/ablations.py                 # 300 held-out word problems for each of about 17 decodings
     python runs/ablations.py --model LLaDA-8B-Instruct --tasks gsm8k --device cuda
 
-Every baseline is decoded live, with traces where Prophet is asked about it; every Prophet is replayed on its
-baseline's traces. What other scripts have decoded already is shared. Can be interrupted and started again.
+Every baseline is decoded live, with traces if Prophet is replayed on it. Decodings are shared with other scripts. Safe
+to interrupt: run the same command again to resume.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from foretell.plots.ablations import Point, ablations
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Schedule, Staged
 from page import publish
-from shared import benchmark, decoded, go, options_of, parser_of, studied
+from shared import benchmark, load_records, load_study, make_parser, parse_options, run_script
 
 PARTS = (16, 8, 4, 2)
 SMOOTH: tuple[Schedule, ...] = (Linear(), Cosine(), Exponential())
 ORDERS = {"random": "random", "low-confidence": "full", "margin": "margin", "entropy": "full score=entropy"}
 
 
-def plan_of(task: str, options: argparse.Namespace) -> Plan:
-    """The paper's GSM8K at 256 and 128; word problems at their window and with free positions behind the answer."""
+def make_plan(task: str, options: argparse.Namespace) -> Plan:
+    """Return what to vary: GSM8K at windows 256 and 128 as in the paper, word problems at theirs and a longer one."""
     asked = benchmark(task, options).options
     window, block = asked["max_new_tokens"], asked["block_length"]
     if task == "gsm8k":
@@ -41,26 +41,26 @@ def plan_of(task: str, options: argparse.Namespace) -> Plan:
     raise RequestError(f"there is no ablation of {task}; choose word or gsm8k")
 
 
-def rules_of(tau: Staged) -> dict[str, Prophet]:
+def make_rules(tau: Staged) -> dict[str, Prophet]:
     return {f"Prophet, {reduction}": Prophet(tau, reduce=reduction) for reduction in REDUCTIONS}  # type: ignore[arg-type]
 
 
-def truncated(window: int, task: str, options: argparse.Namespace) -> list[Row]:
-    """Static budgets, decoded live without traces."""
+def measure_static_budgets(window: int, task: str, options: argparse.Namespace) -> list[Row]:
+    """Decode with static budgets, live and without traces."""
     rows: list[Row] = []
     for part in PARTS:
         asked = f"full steps={window // part}"
-        rows += compare(decoded(task, asked, options), (asked,))
+        rows += compare(load_records(task, asked, options), (asked,))
     return rows
 
 
-def stopped(task: str, recipe: str, options: argparse.Namespace) -> list[Row]:
-    """A baseline, decoded, and what Prophet makes of it, replayed."""
-    one = studied(task, options, recipe)
-    return replayed(one, rules_of(one.bench.benchmark.thresholds))
+def measure_prophet(task: str, recipe: str, options: argparse.Namespace) -> list[Row]:
+    """Decode a baseline, and replay Prophet on it."""
+    one = load_study(task, options, recipe)
+    return replay_rules(one, make_rules(one.bench.benchmark.thresholds))
 
 
-def replayed(one: Study, rules: Mapping[str, Prophet]) -> list[Row]:
+def replay_rules(one: Study, rules: Mapping[str, Prophet]) -> list[Row]:
     records = one.records
     base = records[0].recipe
     for name, rule in rules.items():
@@ -68,48 +68,50 @@ def replayed(one: Study, rules: Mapping[str, Prophet]) -> list[Row]:
     return list(compare(records, (base, *rules)))
 
 
-def schedules(task: str, options: argparse.Namespace) -> Groups:
-    one = studied(task, options)
+def replay_schedules(task: str, options: argparse.Namespace) -> Groups:
+    one = load_study(task, options)
     taus = dict(zip(SCHEDULES, (one.bench.benchmark.thresholds, *SMOOTH), strict=True))
     made: Groups = {}
     for reduction in REDUCTIONS:
         rules = {f"{name}, {reduction}": Prophet(tau, reduce=reduction) for name, tau in taus.items()}  # type: ignore[arg-type]
-        made[reduction] = replayed(one, rules)[1:]
+        made[reduction] = replay_rules(one, rules)[1:]
     return made
 
 
-def point(name: str, row: Row) -> Point:
+def make_point(name: str, row: Row) -> Point:
     return Point(name, row.steps, row.accuracy, row.accuracy_low, row.accuracy_high)
 
 
-def drawn(groups: Groups, names: tuple[str, ...]) -> dict[str, list[Point]]:
-    return {key: [point(*one) for one in zip(names, rows, strict=True)] for key, rows in groups.items()}
+def make_points(groups: Groups, names: tuple[str, ...]) -> dict[str, list[Point]]:
+    return {key: [make_point(*one) for one in zip(names, rows, strict=True)] for key, rows in groups.items()}
 
 
-def measured(options: argparse.Namespace) -> Found:
-    plan = plan_of(options.tasks[0], options)
+def measure(options: argparse.Namespace) -> Found:
+    plan = make_plan(options.tasks[0], options)
     own = {plan.own_block: "full"}
     return Found(
         plan,
-        {f"window {window}": truncated(window, task, options) for window, task in plan.windows.items()},
-        {f"window {window}": stopped(task, "full", options) for window, task in plan.windows.items()},
-        {name: stopped(plan.varied, recipe, options) for name, recipe in ORDERS.items()},
-        {str(n): stopped(plan.varied, own.get(n, f"full block_length={n}"), options) for n in plan.blocks},
-        schedules(plan.task, options),
+        {f"window {window}": measure_static_budgets(window, task, options) for window, task in plan.windows.items()},
+        {f"window {window}": measure_prophet(task, "full", options) for window, task in plan.windows.items()},
+        {name: measure_prophet(plan.varied, recipe, options) for name, recipe in ORDERS.items()},
+        {str(n): measure_prophet(plan.varied, own.get(n, f"full block_length={n}"), options) for n in plan.blocks},
+        replay_schedules(plan.task, options),
     )
 
 
 def main() -> None:
-    options = options_of(parser_of(__doc__, 300, ("word",), ("gsm8k",)))
+    options = parse_options(make_parser(__doc__, 300, ("word",), ("gsm8k",)))
     if len(options.tasks) > 1:
         raise RequestError(f"one task at a time, got {', '.join(options.tasks)}")
-    found = measured(options)
+    found = measure(options)
     lines = {
-        key: [*(point("static", row) for row in rows), point("full", found.full[key][0])]
+        key: [*(make_point("static", row) for row in rows), make_point("full", found.full[key][0])]
         for key, rows in found.static.items()
     }
-    ends = {key: [point(*one) for one in zip(NAMES[1:], rows[1:], strict=True)] for key, rows in found.full.items()}
-    panels = drawn(found.orders, NAMES), drawn(found.blocks, NAMES), drawn(found.taus, SCHEDULES)
+    ends = {
+        key: [make_point(*one) for one in zip(NAMES[1:], rows[1:], strict=True)] for key, rows in found.full.items()
+    }
+    panels = make_points(found.orders, NAMES), make_points(found.blocks, NAMES), make_points(found.taus, SCHEDULES)
     groups = {
         "static": found.static, "full": found.full, "remasking": found.orders, "blocks": found.blocks,
         "schedules": found.taus,
@@ -122,9 +124,9 @@ def main() -> None:
 
 
 def _numbers(row: Row) -> dict[str, Any]:
-    """Without the clock, which a replay does not have."""
+    """Return a row's numbers without times, which a replay does not have."""
     return {name: value for name, value in asdict(row).items() if name not in ("seconds", "clock_speedup")}
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

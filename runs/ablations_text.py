@@ -1,4 +1,4 @@
-"""The words of the ablations' page: its tables, and what they say beside the paper's."""
+"""The text of the ablations page: its tables and the comparison with the paper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Plan:
     """What is varied on a task."""
 
     task: str
-    windows: Mapping[int, str]  # tasks by the length of their window, this one first
+    windows: Mapping[int, str]  # tasks by window length, the main one first
     varied: str  # the task whose remasking and block length are varied
     own_block: int
     blocks: tuple[int, ...]
@@ -107,24 +107,26 @@ def verdict(found: Found) -> list[str]:
             f"- {key}: the paper's accuracy falls with a static budget; here full {percent(whole.accuracy)}, "
             f"{shortest.budget:.0f} steps {percent(shortest.accuracy)}: {state}."
         )
-        lines += [_beside(key, row, rows) for row in found.full[key][1:]]
+        lines += [_compare_with_static(key, row, rows) for row in found.full[key][1:]]
     for kind, groups in (("remasking", found.orders), ("block", found.blocks)):
-        lines += [_against(f"{kind} {key}", rows[0], row) for key, rows in groups.items() for row in rows[1:]]
+        lines += [
+            _compare_with_baseline(f"{kind} {key}", rows[0], row) for key, rows in groups.items() for row in rows[1:]
+        ]
     ranked = sorted(found.blocks, key=lambda key: -found.blocks[key][0].accuracy)
     best = [f"{key} ({percent(found.blocks[key][0].accuracy)})" for key in ranked]
     lines.append(
         f"- The baseline's block lengths from best to worst: {', '.join(best)}; the paper's: 32, 16, 8, 64, 128."
     )
     for reduction, (staged, *others) in found.taus.items():
-        told = [f"{percent(row.accuracy)} in {row.steps:.1f} steps ({row.recipe})" for row in (staged, *others)]
+        shown = [f"{percent(row.accuracy)} in {row.steps:.1f} steps ({row.recipe})" for row in (staged, *others)]
         lines.append(
-            f"- Schedules by the {reduction}: {'; '.join(told)}. The paper's: staged 77.9 at 160, linear 77.4 at 154."
+            f"- Schedules by the {reduction}: {'; '.join(shown)}. The paper's: staged 77.9 at 160, linear 77.4 at 154."
         )
     return lines
 
 
-def _beside(key: str, row: Row, static: list[Row]) -> str:
-    """Prophet's point beside the largest static budget that takes no more steps."""
+def _compare_with_static(key: str, row: Row, static: list[Row]) -> str:
+    """Compare Prophet with the largest static budget that takes no more steps."""
     fitting = [one for one in static if one.steps <= row.steps]
     start = f"- {key}, {row.recipe}: {percent(row.accuracy)} in {row.steps:.1f} steps;"
     if not fitting:
@@ -137,8 +139,8 @@ def _beside(key: str, row: Row, static: list[Row]) -> str:
     )
 
 
-def _against(group: str, base: Row, row: Row) -> str:
-    """In the paper Prophet is above its baseline in every one of these that it has."""
+def _compare_with_baseline(group: str, base: Row, row: Row) -> str:
+    """Compare Prophet with its baseline; in the paper it is better in every such case."""
     named = NAMED.get(group, group)
     state = _state(row.difference_low > 0, row.difference_high < 0)
     if named in PAPER:

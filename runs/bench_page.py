@@ -1,4 +1,4 @@
-"""How runs/bench.py tells what it measured: a section for each part, with its goal and whether that was reached."""
+"""The page of runs/bench.py: one section per part, with its goals and whether they were reached."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from foretell.plots.scaling import Series, scaling
 from page import percent, prose, table
 
 FASTER, CHECK, BESIDE, WASTE, TOGETHER, STACK, LOST, FLAT = 3.0, 0.01, 0.05, 0.1, 1.3, 8.0, 0.005, 0.9
-FROM = 1  # of (d)'s windows, the first that is larger than a block, a region and a piece of the rest together
-LEAST = CHECK / 2  # a share of a step below which only the clock's noise differs from run to run
+FROM = 1  # index of the first window of (d) larger than a block, a region and a chunk of the rest together
+LEAST = CHECK / 2  # shares of a step below this are timing noise
 VARIED = ("rows", "window", "vocabulary")
 Part = Mapping[str, Any]
 
 
 def goal(words: str, reached: bool) -> str:
-    return f"- RiskGoal: {words}. {'Reached' if reached else 'Not reached'}."
+    return f"- Goal: {words}. {'Reached' if reached else 'Not reached'}."
 
 
 def network(size: Part) -> str:
@@ -107,7 +107,7 @@ def queues(part: Part) -> list[str]:
 
 
 def flatness(part: Part) -> dict[str, float]:
-    """What a step takes at a small window over what it takes at the largest."""
+    """Return the memory of a step at a small window divided by that at the largest."""
     return {name: rows[FROM] / rows[-1] for name, rows in part["rows"].items()}
 
 
@@ -159,9 +159,9 @@ def choices(part: Part) -> list[str]:
     ]
     bundled = part["bundled"]
     if bundled is None:
-        told = "int8 was not measured: torchao is not installed (`pip install 'foretell[quantize]'`)."
+        effect = "int8 was not measured: torchao is not installed (`pip install 'foretell[quantize]'`)."
     else:
-        told = (
+        effect = (
             f"On the bundled model int8 leaves {percent(bundled['same'])}% of {bundled['requests']} texts the same; "
             f"accuracy {percent(bundled['accuracy'])} -> {percent(bundled['rounded'])}%."
         )
@@ -172,7 +172,7 @@ def choices(part: Part) -> list[str]:
             "float32's time",
             "over this, and the share of tokens that are the same. With random weights many tokens are nearly",
             "equal, so",
-            f"this is the worst case. {told}",
+            f"this is the worst case. {effect}",
         ),
         *table(("choice", "clock", "same, %"), rows, words=1),
     ]
@@ -199,7 +199,7 @@ def figure(numbers: Mapping[str, Part]) -> Figure | None:
 
 
 def ratios(numbers: Mapping[str, Part]) -> dict[str, float]:
-    """What must not get worse, each the larger the better."""
+    """Return the ratios that must not get worse; larger is better."""
     found: dict[str, float] = {}
     if "a" in numbers:
         found["(a) plain loop over ours"] = numbers["a"]["ratio"]

@@ -1,5 +1,5 @@
-"""What runs/bench.py measures on the bundled model: a queue of word problems served one by one, in batches that finish
-together, and continuously; under full decoding, Prophet and the best stack; and what int8 weights change."""
+"""What runs/bench.py measures on the bundled model: a queue of word problems decoded one by one, in synchronous and in
+continuous batches, with full decoding, Prophet and the best stack; and the effect of int8 weights."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Tell = Callable[[str, int, float], None]
 
 
 def recipes(results: Path) -> dict[str, str]:
-    """The best stack is the one that runs/stack.py found on other problems, where it has been run."""
+    """Return the recipes to time; the best stack comes from runs/stack.py, if that has been run."""
     found = results / "stack.json"
     stack = json.loads(found.read_text(encoding="utf8"))["best"][TASK]["recipe"] if found.exists() else UNSEARCHED
     return {FULL: "full", PROPHET: "full stop=prophet(reduce=min)", STACK: stack}
 
 
-def queue(benchmark: Benchmark, count: int) -> list[Example]:
+def draw_examples(benchmark: Benchmark, count: int) -> list[Example]:
     return list(benchmark.examples(None, count, SEED))
 
 
-def orders(engine: Engine, benchmark: Benchmark, recipe: str, examples: list[Example]) -> Orders:
+def make_requests(engine: Engine, benchmark: Benchmark, recipe: str, examples: list[Example]) -> Orders:
     way = TaskRecipe.of(recipe, benchmark)
     return [(one.prompt, way.template(engine, one, SEED)) for one in examples]
 
@@ -47,25 +47,25 @@ def accuracy(benchmark: Benchmark, examples: list[Example], served: Served) -> f
     return sum(right) / len(right)
 
 
-def served(count: int, batch_size: int, rounds: int, results: Path, tell: Tell | None = None) -> dict[str, Any]:
-    """(c) Every recipe served in every way, all of them taking turns."""
+def serve_queues(count: int, batch_size: int, rounds: int, results: Path, tell: Tell | None = None) -> dict[str, Any]:
+    """(c) Time every recipe with every kind of batching; all take turns."""
     engine, benchmark = foretell.load(BUNDLED_MODEL), BUNDLED[TASK]
-    engine = Engine(engine.model, engine.codec)  # the benchmark lays its windows out
+    engine = Engine(engine.model, engine.codec)  # without the model's layouts: the benchmark has its own
     engine.use_threads()
-    examples, texts = queue(benchmark, count), recipes(results)
+    examples, texts = draw_examples(benchmark, count), recipes(results)
     every = {
         f"{recipe}, {name}": way
         for recipe, text in texts.items()
-        for name, way in ways(engine, orders(engine, benchmark, text, examples), batch_size).items()
+        for name, way in ways(engine, make_requests(engine, benchmark, text, examples), batch_size).items()
     }
-    found = in_turn(every, rounds, tell, warm=False)  # tens of seconds each
+    found = in_turn(every, rounds, tell, warm=False)  # each takes tens of seconds
     base = found[f"{FULL}, one by one"]
     lines: dict[str, Any] = {}
     for name, one in found.items():
         recipe, _, _ = name.partition(", ")
         alone = found[f"{recipe}, one by one"].result
         same = sum(a == b for a, b in zip(one.result.tokens, alone.tokens, strict=True)) / count
-        # Equal tokens have an equal accuracy; a batch that finishes together leaves no completions to grade.
+        # Synchronous batches leave no completions to grade, but equal tokens have equal accuracy.
         graded = one.result if one.result.completions else alone
         lines[name] = {
             "speedup": base.median / one.median,
@@ -78,17 +78,17 @@ def served(count: int, batch_size: int, rounds: int, results: Path, tell: Tell |
     return {"requests": count, "batch": batch_size, "recipes": texts, "ways": lines}
 
 
-def rounded(count: int, batch_size: int) -> dict[str, Any] | None:
-    """(f) Full decoding with int8 weights: texts that are the same, and accuracy; None without torchao."""
+def measure_int8(count: int, batch_size: int) -> dict[str, Any] | None:
+    """(f) Compare full decoding with and without int8 weights: equal texts and accuracy; None without torchao."""
     if find_spec("torchao") is None:
         return None
     benchmark = BUNDLED[TASK]
-    examples, found = queue(benchmark, count), []
+    examples, found = draw_examples(benchmark, count), []
     for kind in (None, "int8"):
         loaded = foretell.load(BUNDLED_MODEL, quantize=kind)
         engine = Engine(loaded.model, loaded.codec)
         engine.use_threads()
-        found.append(continuous(engine, orders(engine, benchmark, "full", examples), batch_size))
+        found.append(continuous(engine, make_requests(engine, benchmark, "full", examples), batch_size))
     same = sum(a == b for a, b in zip(found[0].tokens, found[1].tokens, strict=True)) / count
     scores = [accuracy(benchmark, examples, one) for one in found]
     return {"requests": count, "same": same, "accuracy": scores[0], "rounded": scores[1]}

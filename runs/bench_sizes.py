@@ -1,5 +1,5 @@
-"""What runs/bench.py measures on networks with random weights: a plain loop beside ours, the loop's own share, memory,
-scaling, and what int8 weights and torch.compile buy."""
+"""What runs/bench.py measures on networks with random weights: a plain loop and ours, the loop's share of a step,
+memory, scaling, int8 weights and torch.compile."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.recipes.recipe import Recipe
 
 Tell = Callable[[str, int, float], None]
-SUFFIX, ANSWER = (1, 2, 3), 5  # pinned tokens, and positions that a stopping rule watches behind them
-NEVER = "linear(inf,inf)"  # a threshold that is checked at every step and never reached
+SUFFIX, ANSWER = (1, 2, 3), 5  # pinned tokens, and the number of answer positions after them
+NEVER = "linear(inf,inf)"  # checked at every step, never reached
 RULES = {
     "full": "full",
     "prophet": f"prophet stop.tau={NEVER}",
@@ -41,7 +41,7 @@ RULES = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A network and a request."""
+    """The sizes of a network and a request."""
 
     width: int = 512
     layers: int = 8
@@ -72,7 +72,7 @@ class Size:
         return lay_out([request] * self.rows, self.mask), request.recipe
 
     def operations(self) -> float:
-        """Multiplications and additions of a full decoding's first step, as arithmetic has it."""
+        """Return the number of multiplications and additions in the first step of full decoding."""
         columns = self.prompt + self.window
         weights = self.layers * (4 * self.width**2 + 3 * 3 * self.width**2)
         attention = 2 * self.layers * columns * self.width
@@ -81,10 +81,10 @@ class Size:
 
 
 @torch.inference_mode()
-def plain(model: Transformer, canvas: Tensor, window: int, steps: int, block: int) -> Tensor:
-    """The straightforward loop that public decoders are: all logits, a float64 softmax of them, all positions.
+def decode_plain(model: Transformer, canvas: Tensor, window: int, steps: int, block: int) -> Tensor:
+    """Decode as public decoders do: compute all logits and their float64 softmax at all positions.
 
-    canvas [1, L] with its window masked; returns it filled.
+    canvas [1, L] has a masked window; returns it filled.
     """
     canvas, mask, length = canvas.clone(), model.mask_id, canvas.shape[1]
     every = torch.arange(length)[None]
@@ -107,8 +107,8 @@ def plain(model: Transformer, canvas: Tensor, window: int, steps: int, block: in
     return canvas
 
 
-def ours(model: Transformer, size: Size, steps: int) -> Tensor:
-    """Full decoding of an unpinned window. [1, N]"""
+def decode_ours(model: Transformer, size: Size, steps: int) -> Tensor:
+    """Decode a window without pinned tokens in full. [1, N]"""
     recipe = Recipe(steps=steps, block_length=size.block)
     state = lay_out([Request(tuple(range(10, 10 + size.prompt)), Layout(size.window), recipe)], size.mask)
     for step in decode(model, state, recipe):
@@ -116,14 +116,14 @@ def ours(model: Transformer, size: Size, steps: int) -> Tensor:
     return state.window
 
 
-def beside_plain(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict[str, Any]:
-    """(a) The plain loop's time over ours, and the share of tokens that are the same."""
+def compare_with_plain(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict[str, Any]:
+    """(a) Return the plain loop's time divided by ours, and the share of equal tokens."""
     model = size.network()
     canvas = torch.tensor([[*range(10, 10 + size.prompt), *[size.mask] * size.window]])
     found = in_turn(
         {
-            "plain": lambda: plain(model, canvas, size.window, steps, size.block)[:, size.prompt :],
-            "ours": lambda: ours(model, size, steps),
+            "plain": lambda: decode_plain(model, canvas, size.window, steps, size.block)[:, size.prompt :],
+            "ours": lambda: decode_ours(model, size, steps),
         },
         rounds,
         tell,
@@ -135,8 +135,8 @@ def beside_plain(size: Size, steps: int, rounds: int, tell: Tell | None = None) 
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A stopping rule on a stopwatch, with the statistics that it is the first to ask for."""
+class TimedStop:
+    """A stopping rule whose time is measured, including statistics that it is the first to compute."""
 
     inner: Stop
     watch: Stopwatch
@@ -149,8 +149,8 @@ class Checked:
             return self.inner(beliefs, state)
 
 
-def shares(size: Size, steps: int) -> dict[str, Any]:
-    """(b) Of a step's time, the share of the stop check and of everything beside the model; recipes take turns."""
+def measure_shares(size: Size, steps: int) -> dict[str, Any]:
+    """(b) Return the shares of a step's time for the stop check and for everything but the model."""
     model, check, inside = size.network(), Stopwatch(), Stopwatch()
     watched = Watched(model, inside.running, inside.running)
     states: dict[str, tuple[DecodeState, Recipe, StepPlan | None]]
@@ -160,10 +160,10 @@ def shares(size: Size, steps: int) -> dict[str, Any]:
         for name, (state, recipe, ahead) in states.items():
             check.seconds = inside.seconds = 0.0
             started = time.perf_counter()
-            taken = denoise_step(watched, state, replace(recipe, stop=Checked(recipe.stop, check)), ahead)
+            taken = denoise_step(watched, state, replace(recipe, stop=TimedStop(recipe.stop, check)), ahead)
             whole = time.perf_counter() - started
             states[name] = taken.after, recipe, taken.ahead
-            if step:  # the first one warms up
+            if step:  # the first step is a warm-up
                 took[name].append((check.seconds / whole, 1 - inside.seconds / whole, whole))
     found: dict[str, Any] = {"size": asdict(size), "steps": steps}
     for name, each in took.items():
@@ -172,10 +172,10 @@ def shares(size: Size, steps: int) -> dict[str, Any]:
     return found
 
 
-def memory(size: Size, windows: tuple[int, ...]) -> dict[str, Any]:
-    """(d) The most that logits and statistics take at once, by window, in rows of logits: bytes over 4 V."""
+def measure_memory(size: Size, windows: tuple[int, ...]) -> dict[str, Any]:
+    """(d) Return the peak memory of logits and statistics per window, in rows of logits (bytes / 4 V)."""
     model = size.network()
-    kinds = {  # the last one commits all of the window at the first step
+    kinds = {  # "early commit" commits the whole window at the first step
         "full": ("full", False),
         "prophet": (RULES["prophet"], False),
         "early commit": ("prophet stop.tau=linear(-1,-1)", False),
@@ -196,8 +196,8 @@ def _peak(model: Transformer, size: Size, recipe: str, observed: bool) -> float:
     return float(peak.most) / (4 * size.vocabulary)
 
 
-def against(size: Size, name: str, values: tuple[int, ...], rounds: int) -> dict[str, Any]:
-    """(e) Seconds of a full decoding's first step at several values of one size, and its operations."""
+def measure_scaling(size: Size, name: str, values: tuple[int, ...], rounds: int) -> dict[str, Any]:
+    """(e) Return the seconds and operations of the first step of full decoding, per value of one size."""
     sizes = [replace(size, **{name: value}) for value in values]
     models = {one: one.network() for one in sizes} if name == "vocabulary" else dict.fromkeys(sizes, size.network())
 
@@ -217,8 +217,8 @@ def _first_step(model: Transformer, size: Size) -> None:
     denoise_step(model, state, recipe)
 
 
-def flags(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict[str, Any]:
-    """(f) float32 over int8 weights and over compiled blocks: time, and the share of tokens that are the same."""
+def compare_flags(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict[str, Any]:
+    """(f) Compare int8 weights and compiled blocks with float32: ratio of times and share of equal tokens."""
     base = size.network()
     models = {"float32": base}
     changes = {"int8": quantize_weights, "compile": compile_blocks}
@@ -226,9 +226,9 @@ def flags(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict
         del changes["int8"]
     for name, change in changes.items():
         models[name] = size.network()
-        models[name].embed, models[name].head = base.embed, base.head  # large, and the same
+        models[name].embed, models[name].head = base.embed, base.head  # large and unchanged, so shared
         change(models[name])
-    ways = {name: (lambda model=model: ours(model, size, steps)) for name, model in models.items()}
+    ways = {name: (lambda model=model: decode_ours(model, size, steps)) for name, model in models.items()}
     found = in_turn(ways, rounds, tell)
     exact = found["float32"]
     return {

@@ -1,12 +1,12 @@
 """Certified stopping: how often certificates hold, and how fast the certified rules are.
 
-    python runs/certified.py                 # 2000 held-out problems a task, and 500 that teach the judge
+    python runs/certified.py                 # 2000 held-out problems per task, and 500 to train the judge
 
 Every rule of every family is replayed once on every full decoding. Rules are then chosen on many calibration sets: on
-random halves, to be looked at on the other half, and on draws with replacement, which show how often a rule is chosen
-whose risk over all problems is too large. The same on a decoding that fills many masks a step, whose answers are
-compared with full decoding's. Decodings are shared with other scripts and replays are kept, so that it can be
-interrupted and started again.
+random halves, with the other half held out, and on draws with replacement, which show how often the chosen rule has a
+too large risk over all problems. The same is done for a decoding that fills many masks per step, whose answers are
+compared with full decoding's. Decodings are shared with other scripts and replays are stored. Safe to interrupt: run
+the same command again to resume.
 """
 
 from __future__ import annotations
@@ -24,24 +24,27 @@ from foretell.certify.train_judge import JudgeConfig
 from foretell.engine.certificate import LOSSES as NAMED
 from foretell.plots.risk import Line, Panel, risk
 from page import command, percent, problems, prose, publish, subject, table
-from rules import Pool, parser
-from shared import SEED, go, options_of
+from rules import Pool, make_rules_parser
+from shared import SEED, parse_options, run_script
 
 RISKS = (0.005, 0.01, 0.02, 0.05)
 CONFIDENCE = 0.95
 SPLITS, DRAWS = 200, 1000
 LOSSES = dict(zip(NAMED, ("another answer than full decoding's", "a wrong answer where full decoding's is right"),
                   strict=True))  # fmt: skip
-PARALLEL = "threshold transfer.value=0.999"  # many masks a step, each of which the model is nearly certain of
+PARALLEL = "threshold transfer.value=0.999"  # many masks per step, where the model is nearly certain
 PROPHET, JUDGE, SHARED, BOTH = "prophet-min", "judge", "shared", "parallel + entropy"
 WAYS = ("certified", "naive")
-SHARING = (*(name for name, family in FAMILIES.items() if family.region is None), JUDGE)  # on the recipe's own region
+SHARING = (
+    *(name for name, family in FAMILIES.items() if family.region is None),
+    JUDGE,
+)  # families on the recipe's own region
 Families = dict[str, tuple[Family, Outcomes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One family on one task, at one risk, under one loss."""
+class FamilyResult:
+    """The coverage of one family on one task, at one risk, under one loss."""
 
     task: str
     family: str
@@ -49,56 +52,56 @@ class Row:
     risk: float
     certified: CoverageResult
     naive: CoverageResult
-    published: CoverageResult | None  # the published thresholds, whatever they risk
+    published: CoverageResult | None  # the published thresholds, at any risk
 
 
-def replayed(task: str, options: argparse.Namespace) -> Families:
-    """Every family on every problem of a task that no judge was taught on."""
+def replay_families(task: str, options: argparse.Namespace) -> Families:
+    """Replay every family on the problems of a task that no judge was trained on."""
     pool = Pool(task, options)
-    families = [*FAMILIES.values(), pool.judge(JUDGE, JudgeConfig())]
-    found = {family.name: (family, pool.replayed(family)) for family in families}
+    families = [*FAMILIES.values(), pool.train_judge(JUDGE, JudgeConfig())]
+    found = {family.name: (family, pool.replay(family)) for family in families}
     fast, entropy = Pool(task, options, PARALLEL), FAMILIES["entropy"]
-    return found | {BOTH: (entropy, fast.replayed(entropy, against=pool))}
+    return found | {BOTH: (entropy, fast.replay(entropy, against=pool))}
 
 
-def rows(task: str, found: Families) -> Iterator[Row]:
-    """The same calibration sets for all."""
+def measure(task: str, found: Families) -> Iterator[FamilyResult]:
+    """Yield the result of every family, loss and risk, all on the same calibration sets."""
     sets = Sets.of(len(found[JUDGE][1].full), SPLITS, DRAWS, SEED)
     tried = {name: [made] for name, (_, made) in found.items() if name != BOTH}
     tried |= {SHARED: [found[name][1] for name in SHARING], BOTH: [found[BOTH][1]]}
     for name, made in tried.items():
-        usual = None if name in (SHARED, BOTH) else published(found[name][0])
+        usual = None if name in (SHARED, BOTH) else published_index(found[name][0])
         for loss in LOSSES:
             mine = Coverage.of(sets, loss, *made)
             for eps in RISKS:
                 fixed = None if usual is None else mine.fixed(usual, eps)
-                yield Row(task, name, loss, eps, mine.certified(eps, CONFIDENCE), mine.naive(eps), fixed)
+                yield FamilyResult(task, name, loss, eps, mine.certified(eps, CONFIDENCE), mine.naive(eps), fixed)
 
 
-def published(family: Family) -> int | None:
-    """Which of its rules has the published thresholds."""
+def published_index(family: Family) -> int | None:
+    """Return the index of the rule with the published thresholds, if there is one."""
     return None if family.published is None else family.settings.index(family.published)
 
 
-def by_family(made: list[Row], loss: str) -> dict[tuple[str, str], list[Row]]:
-    """In the order of the risks."""
-    found: dict[tuple[str, str], list[Row]] = {}
+def by_family(made: list[FamilyResult], loss: str) -> dict[tuple[str, str], list[FamilyResult]]:
+    """Group the results under one loss by task and family, in the order of the risks."""
+    found: dict[tuple[str, str], list[FamilyResult]] = {}
     for row in made:
         if row.loss == loss:
             found.setdefault((row.task, row.family), []).append(row)
     return found
 
 
-def panel(task: str, found: Families, made: list[Row]) -> Panel:
+def make_panel(task: str, found: Families, made: list[FamilyResult]) -> Panel:
     mine = {name: rows for (_, name), rows in by_family(made, "consistency").items() if name != BOTH}
-    return Panel(task, {name: _line(rows, *found.get(name, ())) for name, rows in mine.items()})
+    return Panel(task, {name: _make_line(rows, *found.get(name, ())) for name, rows in mine.items()})
 
 
-def _line(mine: list[Row], family: Family | None = None, found: Outcomes | None = None) -> Line:
-    """Families that share delta have no order of their own, and so no curve."""
+def _make_line(mine: list[FamilyResult], family: Family | None = None, found: Outcomes | None = None) -> Line:
+    """Return a line of the figure; without a single family it has no curve."""
     risks = [] if found is None else found.losses("consistency").mean(axis=1).tolist()
     speedups = [] if found is None else found.speedups().tolist()
-    usual = None if family is None else published(family)
+    usual = None if family is None else published_index(family)
     return Line(
         speedups=speedups,
         risks=risks,
@@ -109,70 +112,73 @@ def _line(mine: list[Row], family: Family | None = None, found: Outcomes | None 
     )
 
 
-def speed_rows(made: list[Row], loss: str) -> list[list[str]]:
+def speed_rows(made: list[FamilyResult], loss: str) -> list[list[str]]:
     return [
         [task, name, *(f"{row.certified.speedup:.2f}x" for row in mine)]
         for (task, name), mine in by_family(made, loss).items()
     ]
 
 
-def share_rows(made: list[Row], loss: str, which: str) -> list[list[str]]:
-    """Certified / naive / published, in percent of the draws or splits."""
+def share_rows(made: list[FamilyResult], loss: str, which: str) -> list[list[str]]:
+    """Return table rows: certified / naive / published, in percent of the draws or splits."""
 
-    def cell(row: Row) -> str:
+    def cell(row: FamilyResult) -> str:
         ways = (row.certified, row.naive, row.published)
         return " / ".join("-" if way is None else f"{100 * getattr(way, which):.3g}" for way in ways)
 
     return [[task, name, *map(cell, mine)] for (task, name), mine in by_family(made, loss).items()]
 
 
-def verdict(made: list[Row], ideals: Mapping[str, tuple[float, float]]) -> list[str]:
+def verdict(made: list[FamilyResult], ideals: Mapping[str, tuple[float, float]]) -> list[str]:
     lines = ["## What this says"]
     for loss, words in LOSSES.items():
         mine = [row for row in made if row.loss == loss]
-        lines += [f"- {loss} ({words}), over draws: {over_draws(mine)}", f"- {loss}, over splits: {over_splits(mine)}"]
+        lines += [
+            f"- {loss} ({words}), over draws: {describe_draws(mine)}",
+            f"- {loss}, over splits: {describe_splits(mine)}",
+        ]
         for task, ideal in ideals.items():
             at_one = {row.family: row.certified.speedup for row in mine if row.risk == 0.01 and row.task == task}
-            lines.append(f"- {loss}, {task}, at 1% / {CONFIDENCE:.0%}: {speeds(at_one, *ideal)}")
+            lines.append(f"- {loss}, {task}, at 1% / {CONFIDENCE:.0%}: {describe_speeds(at_one, *ideal)}")
     return lines
 
 
-def over_draws(mine: list[Row]) -> str:
-    """Whether the promise is kept as it is stated."""
-    held, hoped = (sum(_share(row, way, "violations") <= 1 - CONFIDENCE for row in mine) for way in WAYS)
+def describe_draws(mine: list[FamilyResult]) -> str:
+    """Describe how often the guarantee holds over draws, for which it is stated."""
+    held, naive = (sum(_share(row, way, "violations") <= 1 - CONFIDENCE for row in mine) for way in WAYS)
     stops = sum(row.certified.stops > 0 for row in mine)
     mean = sum(row.naive.violations for row in mine) / len(mine)
     return (
         f"certified rules keep delta in {held} of {len(mine)} cases (a task, a family, an eps), {stops} of which stop "
         f"early at all; at worst {_worst(mine, 'certified', 'violations')} have a rule above eps. The naive choice "
-        f"keeps it in {hoped}; at worst {_worst(mine, 'naive', 'violations')} do, on average {percent(mean)}%."
+        f"keeps it in {naive}; at worst {_worst(mine, 'naive', 'violations')} do, on average {percent(mean)}%."
     )
 
 
-def over_splits(mine: list[Row]) -> str:
-    """What someone sees who holds examples out."""
-    broken, hoped = (sum(_share(row, way, "above") > 1 - CONFIDENCE for row in mine) for way in WAYS)
+def describe_splits(mine: list[FamilyResult]) -> str:
+    """Describe how often the risk on held-out examples is too large."""
+    broken, naive = (sum(_share(row, way, "above") > 1 - CONFIDENCE for row in mine) for way in WAYS)
     return (
         f"certified rules have a held-out risk above eps in more than delta of the splits in {broken} of {len(mine)} "
-        f"cases, at worst in {_worst(mine, 'certified', 'above')}; the naive choice in {hoped}, at worst in "
+        f"cases, at worst in {_worst(mine, 'certified', 'above')}; the naive choice in {naive}, at worst in "
         f"{_worst(mine, 'naive', 'above')}. This measure is noisy: a held-out half is a sample itself, and has the "
         "errors that the calibration half was spared."
     )
 
 
-def _share(row: Row, way: str, which: str) -> float:
+def _share(row: FamilyResult, way: str, which: str) -> float:
     found: float = getattr(getattr(row, way), which)
     return found
 
 
-def _worst(mine: list[Row], way: str, which: str) -> str:
+def _worst(mine: list[FamilyResult], way: str, which: str) -> str:
     row = max(mine, key=lambda row: _share(row, way, which))
     sets = "draws" if which == "violations" else "splits"
     return f"{percent(_share(row, way, which))}% of the {sets} ({row.family} on {row.task} at {100 * row.risk:g}%)"
 
 
-def speeds(certified: Mapping[str, float], first: float, stays: float) -> str:
-    """The families' speedups at one risk; the fastest is named after looking, which `shared` does not need."""
+def describe_speeds(certified: Mapping[str, float], first: float, stays: float) -> str:
+    """Describe the speedups at one risk; unlike `shared`, the fastest family is chosen after seeing the results."""
     best = max((name for name in certified if name not in (SHARED, BOTH)), key=lambda name: certified[name])
     return (
         f"{PROPHET}, Prophet by its smallest gap, has {certified[PROPHET]:.2f}x; {SHARED} {certified[SHARED]:.2f}x "
@@ -186,7 +192,9 @@ def _reached(speedup: float) -> str:
     return "reaches" if speedup >= 2 else "misses"
 
 
-def markdown(made: list[Row], ideals: Mapping[str, tuple[float, float]], options: argparse.Namespace) -> list[str]:
+def markdown(
+    made: list[FamilyResult], ideals: Mapping[str, tuple[float, float]], options: argparse.Namespace
+) -> list[str]:
     half, risks = options.limit // 2, [f"{100 * eps:g}%" for eps in RISKS]
     least = ", ".join(f"{needed(eps, CONFIDENCE)} for {100 * eps:g}%" for eps in RISKS)
     shared = needed(0.01, 1 - (1 - CONFIDENCE) / len(SHARING))
@@ -239,14 +247,14 @@ def markdown(made: list[Row], ideals: Mapping[str, tuple[float, float]], options
 
 
 def main() -> None:
-    options = options_of(parser(__doc__))
-    made: list[Row] = []
+    options = parse_options(make_rules_parser(__doc__))
+    made: list[FamilyResult] = []
     panels, ideals = [], {}
     for task in options.tasks:
-        found = replayed(task, options)
-        ideals[task] = Pool(task, options).ideal()
-        mine = [*rows(task, found)]
-        panels.append(panel(task, found, mine))
+        found = replay_families(task, options)
+        ideals[task] = Pool(task, options).oracle_speedups()
+        mine = [*measure(task, found)]
+        panels.append(make_panel(task, found, mine))
         made += mine
     numbers: dict[str, Any] = {"limit": options.limit, "taught": options.taught, "splits": SPLITS}
     numbers |= {
@@ -261,4 +269,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

@@ -1,6 +1,6 @@
 """Early answer convergence: the first step at which the right answer is top-1, with and without a suffix prompt.
 
-    python runs/convergence.py               # 500 held-out problems a task, each decoded in full in four ways
+    python runs/convergence.py               # 500 held-out problems per task, each decoded in full in four ways
     python runs/convergence.py --model LLaDA-8B-Instruct --tasks gsm8k mmlu --device cuda
 
 Everything is read from the traces of full decodings; those of low-confidence remasking are shared with other scripts.
@@ -17,7 +17,17 @@ from foretell.evaluation.benchmarks.without_suffix import announced
 from foretell.evaluation.intervals import wilson
 from foretell.plots.histograms import Panel, histograms, progress, share_by
 from page import command, percent, problems, prose, publish, spread, subject, table
-from shared import PAPER_NAMES, SEED, SIDE, benchmark, counterpart, go, options_of, parser_of, studied
+from shared import (
+    PAPER_NAMES,
+    SEED,
+    SIDE,
+    benchmark,
+    load_study,
+    make_parser,
+    paper_benchmark,
+    parse_options,
+    run_script,
+)
 
 MARKS = (25, 50, 70)
 ORDERS = {"full": "low-confidence", "random": "random"}
@@ -32,12 +42,12 @@ CHANGES = prose(
     "A change counts where the two 95% intervals do not overlap; where they do, it counts as absent if the intervals",
     "leave no room for half of the paper's.",
 )
-EVEN = 1.0  # points between which the paper's shares count as the same
+EVEN = 1.0  # largest difference, in points, at which the paper's shares count as equal
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One panel: progress in percent of the budget, of the right answers only."""
+    """One panel: progress of the right answers, in percent of the budget."""
 
     task: str
     suffix: bool
@@ -53,16 +63,16 @@ class Found:
 
     @property
     def paper(self) -> tuple[float, float] | None:
-        return PAPER.get((counterpart(self.task) or "", self.suffix, self.order))
+        return PAPER.get((paper_benchmark(self.task) or "", self.suffix, self.order))
 
     def interval(self, mark: float) -> tuple[float, float]:
-        """Of the share that matched first by `mark` percent."""
+        """Return the interval of the share with a first match by `mark` percent."""
         count = len(self.first)
         return wilson(round((share_by(self.first, mark) or 0.0) * count), count) if count else (0.0, 1.0)
 
 
-def measured(task: str, suffix: bool, order: str, options: argparse.Namespace) -> Found:
-    one = studied(task if suffix else f"{task}-free", options, order)
+def measure(task: str, suffix: bool, order: str, options: argparse.Namespace) -> Found:
+    one = load_study(task if suffix else f"{task}-free", options, order)
     budget = one.cases[0].trace.request.budget
     first = [case.first_match for case in one.right if case.first_match is not None]
     stays = [case.last_change for case in one.right if case.last_change is not None]
@@ -76,8 +86,8 @@ def cells(one: Found) -> list[str]:
     return [one.title, f"{one.right} of {one.of}", *shares, interval, *map(str, one.paper or ("-", "-"))]
 
 
-def changed(rise: float, before: tuple[float, float], after: tuple[float, float]) -> str:
-    """How a change between two intervals of shares stands to a rise (or fall) of the paper's, in points."""
+def classify_change(rise: float, before: tuple[float, float], after: tuple[float, float]) -> str:
+    """Compare the change between two intervals of shares with a rise (or fall) in the paper, in points."""
     up, down = after[0] > before[1], after[1] < before[0]
     if abs(rise) < EVEN:
         return "differs" if up or down else "no clear change in either"
@@ -87,15 +97,15 @@ def changed(rise: float, before: tuple[float, float], after: tuple[float, float]
     return "differs, not half of it here" if most < abs(rise) / 2 else "not decided at this n"
 
 
-def compared(low: Found, high: Found, change: str) -> list[str]:
-    """Whether going from `low` to `high` moves the share by 50% of the steps as it does in the paper, if it has it."""
+def compare_with_paper(low: Found, high: Found, change: str) -> list[str]:
+    """Say whether the share by 50% of the steps changes from `low` to `high` as in the paper, if it has both."""
     if low.paper is None or high.paper is None:
         return []
     state = "nothing to compare"
     if low.first and high.first:
-        state = changed(high.paper[1] - low.paper[1], low.interval(50), high.interval(50))
+        state = classify_change(high.paper[1] - low.paper[1], low.interval(50), high.interval(50))
     shown = [percent(share_by(one.first, 50)) for one in (low, high)]
-    named = PAPER_NAMES[counterpart(low.task) or ""]
+    named = PAPER_NAMES[paper_benchmark(low.task) or ""]
     theirs = f"the paper reports {low.paper[1]} -> {high.paper[1]} ({named}) by 50% of the steps"
     return [f"- {change}: {theirs}, here {shown[0]} -> {shown[1]}: {state}."]
 
@@ -105,10 +115,10 @@ def verdict(found: list[Found]) -> list[str]:
     lines = ["## Beside the paper", CHANGES, ""]
     for task in dict.fromkeys(one.task for one in found):
         for order, name in ORDERS.items():
-            lines += compared(at[task, False, order], at[task, True, order], f"{task}, {name}, suffix added")
+            lines += compare_with_paper(at[task, False, order], at[task, True, order], f"{task}, {name}, suffix added")
         for suffix, name in ((False, "no suffix"), (True, "suffix")):
             pair = at[task, suffix, "full"], at[task, suffix, "random"]
-            lines += compared(*pair, f"{task}, {name}, random in place of low-confidence")
+            lines += compare_with_paper(*pair, f"{task}, {name}, random in place of low-confidence")
     return lines
 
 
@@ -118,7 +128,7 @@ def markdown(found: list[Found], options: argparse.Namespace) -> list[str]:
         "paper, 25%", "paper, 50%",
     )  # fmt: skip
     silent = ", ".join(f"{one.right - len(one.first)} of {one.title}" for one in found if one.right > len(one.first))
-    beside = {PAPER_NAMES[name]: task for task in options.tasks if (name := counterpart(task)) and task != name}
+    beside = {PAPER_NAMES[name]: task for task in options.tasks if (name := paper_benchmark(task)) and task != name}
     like = ", ".join(f"{name} for {task}" for name, task in beside.items())
     return [
         f"# Early answer convergence, {subject(options)}",
@@ -138,12 +148,12 @@ def markdown(found: list[Found], options: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    options = options_of(parser_of(__doc__, SIDE, ("word", "choice"), ("gsm8k", "mmlu")))
+    options = parse_options(make_parser(__doc__, SIDE, ("word", "choice"), ("gsm8k", "mmlu")))
     for task in options.tasks:
         if not announced(benchmark(task, options)):
             raise RequestError(f"{task} has no suffix prompt to leave out; choose tasks such as {options.bundled[0]}")
     found = [
-        measured(task, suffix, order, options) for task in options.tasks for order in ORDERS for suffix in (False, True)
+        measure(task, suffix, order, options) for task in options.tasks for order in ORDERS for suffix in (False, True)
     ]
     panels = [
         Panel(f"{one.title}\n{len(one.first)} right", {"first match": one.first, "stays from there on": one.stays})
@@ -162,4 +172,4 @@ def _kinds(one: Found) -> list[tuple[str, list[float]]]:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

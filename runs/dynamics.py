@@ -1,9 +1,9 @@
 """Decoding dynamics of one problem: what every position did at every step, with and without a suffix prompt.
 
-    python runs/dynamics.py                  # a held-out word problem of three steps
+    python runs/dynamics.py                  # a held-out word problem with three steps
     python runs/dynamics.py --model LLaDA-8B-Instruct --tasks gsm8k --device cuda
 
-Two full decodings with traces, shared with other scripts where these have them; stopping rules are replayed on them.
+Uses two full decodings with traces, shared with other scripts; stopping rules are replayed on them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from foretell.errors import RequestError
 from foretell.plots.dynamics import dynamics
 from foretell.policies.stop.prophet import Prophet
 from page import command, prose, publish, subject, table
-from shared import SEED, go, options_of, parser_of, studied
+from shared import SEED, load_study, make_parser, parse_options, run_script
 
-STEPS = 3  # of a word problem's chain
-EARLY = 0.1  # of the budget
+STEPS = 3  # steps of the word problem's solution
+EARLY = 0.1  # share of the budget
 TITLES = {"pinned": '"The answer is" pinned', "none": "nothing pinned"}
 SHOWN = "min"  # the rule in the picture
 
 
-def chosen(cases: tuple[Case, ...]) -> Case:
-    """The first of the word problems with that many steps; of any other task the first example."""
+def choose_case(cases: tuple[Case, ...]) -> Case:
+    """Return the first word problem with `STEPS` steps, or the first example of any other task."""
     if cases[0].benchmark.name != "word":
         return cases[0]
     fitting = [case for case in cases if case.example.data["problem"].core.count(";") + 1 == STEPS]
@@ -36,8 +36,8 @@ def chosen(cases: tuple[Case, ...]) -> Case:
     return fitting[0]
 
 
-def marked(case: Case) -> Trace:
-    """The trace with the answer region put, after the fact, where the model wrote its answer; nowhere if it did not."""
+def mark_answer(case: Case) -> Trace:
+    """Return the trace with its answer region set to where the model wrote the answer, if it wrote one."""
     trace, where = case.trace, case.where.nonzero().squeeze(1).tolist()
     if trace.request.layout.answer is not None or not where:
         return trace
@@ -45,24 +45,24 @@ def marked(case: Case) -> Trace:
     return replace(trace, request=replace(trace.request, layout=layout))
 
 
-def rules(case: Case) -> dict[str, Prophet]:
+def make_rules(case: Case) -> dict[str, Prophet]:
     tau = case.benchmark.thresholds
     return {"mean": Prophet(tau), "min": Prophet(tau, reduce="min")}
 
 
-def moments(case: Case) -> list[tuple[str, int]]:
-    """(what it is, step from 0), in the order of the steps."""
-    trace = marked(case)
+def find_moments(case: Case) -> list[tuple[str, int]]:
+    """Return pairs of (description, step from 0), in the order of the steps."""
+    trace = mark_answer(case)
     found = [("early", int(EARLY * trace.request.budget)), ("full", len(trace) - 1)]
     if trace.request.layout.answer is not None:
-        fired = {name: trace.replay(rule) for name, rule in rules(case).items()}
+        fired = {name: trace.replay(rule) for name, rule in make_rules(case).items()}
         found += [(f"at the commit by the {name}", step) for name, step in fired.items() if step is not None]
         found.append(("from here on the answer stays", trace.last_change(case.where)))
     return sorted(found, key=lambda moment: moment[1])
 
 
-def text_at(case: Case, step: int) -> str:
-    """The draft on one line, as Markdown code in a table."""
+def draft_at(case: Case, step: int) -> str:
+    """Return the draft on one line, as Markdown code in a table."""
     text, _ = case.engine.text(case.trace.tokens[step].tolist(), case.trace.request.layout)
     shown = text.strip().replace("\n", " / ").replace("|", "\\|").replace("`", "'")
     return f"`{shown}`" if shown else "(empty)"
@@ -114,22 +114,22 @@ def markdown(case: Case, rows: list[list[str]], closing: list[str], options: arg
 
 
 def main() -> None:
-    options = options_of(parser_of(__doc__, 10, ("word",), ("gsm8k",)))
+    options = parse_options(make_parser(__doc__, 10, ("word",), ("gsm8k",)))
     if len(options.tasks) > 1:
         raise RequestError(f"one task at a time, got {', '.join(options.tasks)}")
     task = options.tasks[0]
-    pinned = chosen(studied(task, options).cases)
-    free = {case.example.id: case for case in studied(f"{task}-free", options).cases}
+    pinned = choose_case(load_study(task, options).cases)
+    free = {case.example.id: case for case in load_study(f"{task}-free", options).cases}
     cases = {"pinned": pinned, "none": free[pinned.example.id]}
     rows, kept = [], {}
     for name, case in cases.items():
-        found = [(what, step + 1, text_at(case, step)) for what, step in moments(case)]
+        found = [(what, step + 1, draft_at(case, step)) for what, step in find_moments(case)]
         kept[name] = [{"moment": what, "step": step, "text": text} for what, step, text in found]
         rows += [[name, what, text, f"{step} of {len(case.trace)}"] for what, step, text in found]
-    figure = dynamics([(TITLES[name], marked(case)) for name, case in cases.items()], rules(pinned)[SHOWN])
+    figure = dynamics([(TITLES[name], mark_answer(case)) for name, case in cases.items()], make_rules(pinned)[SHOWN])
     numbers: dict[str, Any] = {"id": pinned.example.id, "gold": pinned.example.gold, "moments": kept}
     publish("dynamics", markdown(pinned, rows, verdict(cases), options), numbers, options, figure)
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

@@ -1,11 +1,11 @@
-"""Answers found in the draft against answers at a fixed place: speed, agreement, risk, and what the looking costs.
+"""Answers found in the draft compared with answers at a fixed place: speed, agreement, risk and the cost of search.
 
-    python runs/found_regions.py             # 1000 held-out problems a task; decodings are shared with other scripts
-    python runs/found_regions.py --limit 50  # a look
+    python runs/found_regions.py             # 1000 held-out problems per task; decodings are shared with other scripts
+    python runs/found_regions.py --limit 50  # a quick run
 
 Every task is decoded once in full, word problems and choices also without their suffix; Prophet is replayed on the
-traces with every region. The first few problems of each are decoded live as well: those must stop where the replay
-says, and show what a step costs.
+traces with every region. The first few problems of each task are also decoded live, to check the replay and to time
+a step.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from foretell.policies.region.pattern import Pattern
 from foretell.policies.stop.prophet import Prophet
 from foretell.recipes.text import format_value
 from page import command, percent, prose, publish, spread, subject, table
-from shared import SEED, benchmark, go, options_of, parser_of, renamed, studied
+from shared import SEED, benchmark, load_study, make_parser, parse_options, rename, run_script
 
 TASKS = ("word", "word-free", "choice", "choice-free", "sudoku", "countdown")
 PUBLIC = ("gsm8k", "gsm8k-free", "mmlu", "mmlu-free")
 GAPS: tuple[Literal["mean", "min"], ...] = ("mean", "min")
-LIVE = 4  # problems of each task decoded live, in one batch
-NEVER = "stop.tau=linear(inf,inf)"  # looks at every step and never fires
-EVERYTHING = Pattern(r"(?s)\S.*")  # the text is the answer, however long
+LIVE = 4  # problems per task decoded live, in one batch
+NEVER = "stop.tau=linear(inf,inf)"  # checked at every step, never fires
+EVERYTHING = Pattern(r"(?s)\S.*")  # the whole text is the answer
 
 
-def regions(asked: Benchmark) -> dict[str, Region]:
-    """Every region that can be tried on a task; nothing is at a fixed place where no suffix is pinned."""
+def make_regions(asked: Benchmark) -> dict[str, Region]:
+    """Return the regions that can be tried on a task; without a pinned suffix there is no fixed one."""
     tried: dict[str, Region] = {} if isinstance(asked, Free) else {"fixed": Fixed()}
     if not announced(asked.inner if isinstance(asked, Free) else asked):
         return tried | {"pattern": EVERYTHING}
@@ -54,40 +54,40 @@ def regions(asked: Benchmark) -> dict[str, Region]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One way to stop, against full decoding of the same window."""
+    """One stopping rule, compared with full decoding of the same window."""
 
     row: Row
-    speed: Interval  # 95%, of the steps' ratio
-    risk: float  # share of answers that differ
+    speed: Interval  # 95%, of the ratio of steps
+    risk: float  # share of answers that differ from full decoding's
     interval: Interval  # Wilson, 95%
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """When a region was there, over the steps of all decodings, and what it took to look."""
+class RegionStatistics:
+    """When a region was found, over the steps of all decodings, and the cost of the search."""
 
-    first: float  # share of decodings whose very first draft has it
+    first: float  # share of decodings whose first draft has it
     ever: float  # share that has it at some step
     final: float  # share whose final text has it
-    settled: tuple[float, float, float]  # share of the budget from which on it never moves: 25%, 50%, 75% of decodings
-    looked: float  # share of steps whose draft is another than the step's before
-    microseconds: float  # of the processor, a row and step
+    settled: tuple[float, float, float]  # share of the budget after which it never moves: quartiles over decodings
+    looked: float  # share of steps whose draft differs from the previous one
+    microseconds: float  # CPU time per row and step
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     results: dict[str, Result]  # by region and gap
-    seen: dict[str, Seen]  # by region
-    step: dict[str, float]  # milliseconds of the processor, by region
-    live: int  # decodings that were replayed as well
-    equal: int  # of those, the ones with the same steps and the same answer
+    seen: dict[str, RegionStatistics]  # by region
+    step: dict[str, float]  # CPU milliseconds, by region
+    live: int  # live decodings that were also replayed
+    equal: int  # how many of those have the same steps and answer
 
 
-def seen(one: Study, region: Region) -> Seen:
+def observe_region(one: Study, region: Region) -> RegionStatistics:
     there, still, looked, taken, rows = [], [], 0, 0.0, 0
     for case in one.cases:
         trace = case.trace
-        state = trace.states(region).with_text(draft=trace.tokens)  # its spelling remembers nothing yet
+        state = trace.states(region).with_text(draft=trace.tokens)  # a new text, so that no search is cached
         started = time.process_time()
         places = region(state)
         taken, rows = taken + time.process_time() - started, rows + len(places)
@@ -97,7 +97,7 @@ def seen(one: Study, region: Region) -> Seen:
         still.append((int(moved.max()) + 1 if len(moved) else 0) / trace.request.budget)
     low, middle, high = quantiles(still, n=4) if len(still) > 1 else still * 3
     count = len(there)
-    return Seen(
+    return RegionStatistics(
         first=sum(bool(each[0]) for each in there) / count,
         ever=sum(bool(each.any()) for each in there) / count,
         final=sum(bool(each[-1]) for each in there) / count,
@@ -107,16 +107,16 @@ def seen(one: Study, region: Region) -> Seen:
     )
 
 
-def replayed(one: Study, tried: Mapping[str, Region], asked: Benchmark) -> dict[str, list[Record]]:
-    """Full decoding, and each region under each gap, by name."""
-    made = {"full": renamed(one.records, "full")}
+def replay_rules(one: Study, tried: Mapping[str, Region], asked: Benchmark) -> dict[str, list[Record]]:
+    """Return the records of full decoding and of each region under each gap, by name."""
+    made = {"full": rename(one.records, "full")}
     for gap, (place, region) in product(GAPS, tried.items()):
         name = f"{place}, {gap}"
         made[name] = one.under(name, Prophet(asked.thresholds, reduce=gap), region)
     return made
 
 
-def results(records: Mapping[str, list[Record]]) -> dict[str, Result]:
+def summarize(records: Mapping[str, list[Record]]) -> dict[str, Result]:
     rows = compare([record for each in records.values() for record in each], list(records))
     full = sum(record.steps for record in records["full"]) / len(records["full"])
     made = {}
@@ -128,52 +128,52 @@ def results(records: Mapping[str, list[Record]]) -> dict[str, Result]:
     return made
 
 
-def recipe_of(gap: str, region: Region) -> str:
+def make_recipe(gap: str, region: Region) -> str:
     return f"prophet stop.reduce={gap} region={format_value(region)}"
 
 
-def decoded(one: Study, recipe: str) -> dict[str, tuple[int, str | None]]:
-    """The first problems decoded live in one batch: steps and answer by id."""
+def decode_live(one: Study, recipe: str) -> dict[str, tuple[int, str | None]]:
+    """Decode the first problems live in one batch; return steps and answer by id."""
     way, engine, cases = TaskRecipe.of(recipe, one.bench.benchmark), one.bench.engine, one.cases[:LIVE]
     orders = [(case.example.prompt, way.template(engine, case.example, one.bench.what.seed)) for case in cases]
     made = engine.generate_iter(orders, batch_size=LIVE)
     return {cases[at].example.id: (done.steps, one.bench.benchmark.extract(done)) for at, done in made}
 
 
-def checked(one: Study, tried: Mapping[str, Region], records: Mapping[str, list[Record]]) -> tuple[int, int]:
-    """How many decodings were made live, and how many of them took the same steps to the same answer."""
+def check_live(one: Study, tried: Mapping[str, Region], records: Mapping[str, list[Record]]) -> tuple[int, int]:
+    """Return the number of live decodings, and how many of them have the same steps and answer as the replay."""
     live = equal = 0
     for gap, (place, region) in product(GAPS, tried.items()):
         known = {record.id: (record.steps, record.answer) for record in records[f"{place}, {gap}"]}
-        for key, told in decoded(one, recipe_of(gap, region)).items():
-            live, equal = live + 1, equal + (known[key] == told)
-    if equal < live - live // 50:  # other batches have other last bits of a logit, and no more
+        for key, result in decode_live(one, make_recipe(gap, region)).items():
+            live, equal = live + 1, equal + (known[key] == result)
+    if equal < live - live // 50:  # tolerance: other batches round logits differently
         raise RequestError(f"{one.bench.what.task}: only {equal} of {live} live decodings are what the replay says")
     return live, equal
 
 
-def clock(one: Study, tried: Mapping[str, Region]) -> dict[str, float]:
-    """Milliseconds that the processor takes for a step of a batch, with a rule that looks and never fires."""
-    recipes = {name: f"{recipe_of('mean', region)} {NEVER}" for name, region in tried.items()}
+def time_steps(one: Study, tried: Mapping[str, Region]) -> dict[str, float]:
+    """Return the CPU milliseconds per step of a batch, with a rule that searches and never fires."""
+    recipes = {name: f"{make_recipe('mean', region)} {NEVER}" for name, region in tried.items()}
     return {name: _milliseconds(one, text) for name, text in recipes.items()}
 
 
 def _milliseconds(one: Study, recipe: str) -> float:
     started = time.process_time()
-    made = decoded(one, recipe)
+    made = decode_live(one, recipe)
     return 1000 * (time.process_time() - started) / max(steps for steps, _ in made.values())
 
 
-def measured(task: str, options: argparse.Namespace) -> Found:
+def measure(task: str, options: argparse.Namespace) -> Found:
     asked = benchmark(task, options)
-    one, tried = studied(task, options), regions(asked)
-    records = replayed(one, tried, asked)
-    live, equal = checked(one, tried, records)
-    sought = {name: seen(one, region) for name, region in tried.items() if region.sought}
+    one, tried = load_study(task, options), make_regions(asked)
+    records = replay_rules(one, tried, asked)
+    live, equal = check_live(one, tried, records)
+    sought = {name: observe_region(one, region) for name, region in tried.items() if region.sought}
     print(
         f"{task}: replayed {len(records) - 1} rules on {len(one.cases)} decodings, {equal} of {live} live", flush=True
     )
-    return Found(results(records), sought, clock(one, tried), live, equal)
+    return Found(summarize(records), sought, time_steps(one, tried), live, equal)
 
 
 def _label(task: str) -> str:
@@ -189,7 +189,7 @@ def _result(task: str, name: str, one: Result) -> list[str]:
     return [_label(task), name, *right, *speed, percent(one.risk), spread(*one.interval), percent(row.lost / row.pairs)]
 
 
-def _moment(task: str, name: str, one: Seen) -> list[str]:
+def _moment(task: str, name: str, one: RegionStatistics) -> list[str]:
     return [_label(task), name, *map(percent, (one.first, one.ever, one.final, *one.settled))]
 
 
@@ -197,8 +197,8 @@ def _cost(task: str, one: Found) -> list[list[str]]:
     rows = []
     for name, ms in one.step.items():
         looks = one.seen.get(name)
-        told = ["", ""] if looks is None else [percent(looks.looked), f"{looks.microseconds:.0f}"]
-        rows.append([_label(task), name, f"{ms:.2f}", *told])
+        search = ["", ""] if looks is None else [percent(looks.looked), f"{looks.microseconds:.0f}"]
+        rows.append([_label(task), name, f"{ms:.2f}", *search])
     return rows
 
 
@@ -255,12 +255,12 @@ def points(one: Found) -> list[Stopped]:
 
 
 def main() -> None:
-    options = options_of(parser_of(__doc__, bundled=TASKS, public=PUBLIC))
-    found = {task: measured(task, options) for task in options.tasks}
+    options = parse_options(make_parser(__doc__, bundled=TASKS, public=PUBLIC))
+    found = {task: measure(task, options) for task in options.tasks}
     numbers: dict[str, Any] = {"limit": options.limit, "tasks": {task: asdict(one) for task, one in found.items()}}
     figure = risks({_label(task): points(one) for task, one in found.items()})
     publish("found_regions", markdown(found, options), numbers, options, figure)
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

@@ -1,9 +1,9 @@
-"""The gap itself: how it grows for answers that end right and wrong, and how far the gap at the exit can be trusted.
+"""The gap: how it grows for right and for wrong final answers, and how reliable the gap at the exit is.
 
-    python runs/gap.py                       # 1000 held-out problems a task; decodings are shared with other scripts
+    python runs/gap.py                       # 1000 held-out problems per task; decodings are shared with other scripts
     python runs/gap.py --model LLaDA-8B-Instruct --tasks gsm8k mmlu --device cuda
 
-Curves are read from the traces of full decodings; exits are Prophet's, replayed on the same traces.
+Curves are read from the traces of full decodings; Prophet's exits are replayed on the same traces.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from foretell.plots.gaps import Bin, Panel, band, binned, gaps
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
 from page import command, percent, problems, prose, publish, spread, subject, table
-from shared import SEED, go, options_of, parser_of, studied
+from shared import SEED, load_study, make_parser, parse_options, run_script
 
 REDUCTIONS = ("mean", "min")
-POINTS = (0.0, 0.25, 0.5, 0.75)  # of the budget, where the table looks
+POINTS = (0.0, 0.25, 0.5, 0.75)  # shares of the budget shown in the table
 ENDS = ("right", "wrong")
 
 
-def watched(case: Case, rule: Prophet) -> Tensor:
-    """What the rule measures at every step. [T]"""
+def measured_gap(case: Case, rule: Prophet) -> Tensor:
+    """Return the gap that the rule measures at every step. [T]"""
     value = rule(case.trace, case.trace.states()).value
     assert value is not None
     return value
 
 
 def exits(one: Study, rule: Prophet) -> list[tuple[float, bool]]:
-    """Of the decodings that the rule ends: the gap it saw then, and whether the answer is full decoding's."""
+    """Return, per decoding that the rule stops, the gap at the stop and whether the answer is full decoding's."""
     pairs = zip(one.records, one.under("", rule), strict=True)
     return [(early.value, early.answer == full.answer) for full, early in pairs if early.value is not None]
 
 
-def panel(task: str, options: argparse.Namespace) -> Panel:
-    one = studied(task, options)
+def make_panel(task: str, options: argparse.Namespace) -> Panel:
+    one = load_study(task, options)
     tau = one.bench.benchmark.thresholds
     budget = one.cases[0].trace.request.budget
     ends = {end: [case for case in one.cases if case.record.correct is (end == "right")] for end in ENDS}
     curves, bins, intervals = {}, {}, {}
     for reduction in REDUCTIONS:
         rule = Prophet(tau, reduce="min" if reduction == "min" else "mean")
-        curves[reduction] = {end: [watched(case, rule) for case in cases] for end, cases in ends.items()}
+        curves[reduction] = {end: [measured_gap(case, rule) for case in cases] for end, cases in ends.items()}
         bins[reduction] = binned(exits(one, rule))
         intervals[reduction] = [wilson(b.agreed, b.n) if b.n else None for b in bins[reduction]]
     title = f"{task}: {len(ends['right'])} right, {len(ends['wrong'])} wrong"
@@ -58,7 +58,7 @@ def panel(task: str, options: argparse.Namespace) -> Panel:
 
 
 def growth(one: Panel) -> list[tuple[str, str, int, list[list[float]]]]:
-    """(reduction, end, n, quantiles at each of the points)."""
+    """Return rows of (reduction, end, n, quantiles at each of the points)."""
     made = []
     for reduction, by_end in one.curves.items():
         for end, curves in by_end.items():
@@ -107,12 +107,12 @@ def verdict(found: dict[str, Panel]) -> list[str]:
         for reduction in REDUCTIONS:
             n, agreed = (sum(getattr(b, name) for b in one.bins[reduction]) for name in ("n", "agreed"))
             kept = f"{percent(agreed / n)}% of {n} exits agree ({spread(*wilson(agreed, n))})" if n else "no exits"
-            lines.append(f"- {task}, {reduction}: {kept}; {told_apart(one, reduction)}.")
+            lines.append(f"- {task}, {reduction}: {kept}; {compare_ends(one, reduction)}.")
     return lines
 
 
-def told_apart(one: Panel, reduction: str) -> str:
-    """Whether the gap at the middle of the budget differs between right and wrong ends."""
+def compare_ends(one: Panel, reduction: str) -> str:
+    """Test whether the gap at the middle of the budget differs between right and wrong final answers."""
     middle = one.budget // 2
     right, wrong = ([float(curve[middle]) for curve in one.curves[reduction][end]] for end in ENDS)
     if not right or not wrong:
@@ -155,8 +155,8 @@ def markdown(found: dict[str, Panel], options: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    options = options_of(parser_of(__doc__))
-    found = {task: panel(task, options) for task in options.tasks}
+    options = parse_options(make_parser(__doc__))
+    found = {task: make_panel(task, options) for task in options.tasks}
     numbers: dict[str, Any] = {"limit": options.limit, "points": POINTS}
     for task, one in found.items():
         kept = [dict(zip(("gap", "ends", "n", "quantiles"), row, strict=True)) for row in growth(one)]
@@ -170,4 +170,4 @@ def _finite(value: float) -> float | None:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

@@ -1,9 +1,10 @@
-"""The learned judge beside gap, entropy and persistence at equal certified risk, on its own task and on others.
+"""The learned judge compared with gap, entropy and persistence at equal certified risk, on its own and other tasks.
 
-    python runs/judge.py                     # 500 problems a task teach, 2000 others are calibrated on and looked at
+    python runs/judge.py                     # per task, 500 problems for training and 2000 for calibration
 
-Judges are taught on the first problems of a task; every rule is calibrated on the others, on random halves and on draws
-with replacement as in runs/certified.py, whose decodings and replays this uses. Can be interrupted and started again.
+Judges are trained on the first problems of a task; every rule is calibrated on the others, on random halves and on
+draws with replacement as in runs/certified.py, whose decodings and replays are used. Safe to interrupt: run the same
+command again to resume.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from foretell.certify.families import FAMILIES, Family
 from foretell.certify.train_judge import JudgeConfig
 from foretell.plots.judge import judged
 from page import command, percent, problems, prose, publish, subject, table
-from rules import Pool, parser
-from shared import SEED, go, options_of
+from rules import Pool, make_rules_parser
+from shared import SEED, parse_options, run_script
 
 RISKS = (0.01, 0.02, 0.05)
 JUDGES = {
@@ -30,26 +31,26 @@ JUDGES = {
 }
 RULES = {"smallest gap": "prophet-min", "mean gap": "prophet", "entropy": "entropy", "persistence": "persistence"}
 LOSS = "consistency"
-Found = dict[str, dict[float, CoverageResult]]  # a rule's at each risk
+Found = dict[str, dict[float, CoverageResult]]  # by rule and risk
 
 
-def certified(pool: Pool, family: Family) -> dict[float, CoverageResult]:
-    found = pool.replayed(family)
+def certify(pool: Pool, family: Family) -> dict[float, CoverageResult]:
+    found = pool.replay(family)
     coverage = Coverage.of(Sets.of(len(found.full), SPLITS, DRAWS, SEED), LOSS, found)
     return {eps: coverage.certified(eps, CONFIDENCE) for eps in RISKS}
 
 
-def measured(pool: Pool) -> Found:
-    """Every judge and every other rule on the task that the judges were taught on."""
-    families = {name: pool.judge(name, lesson) for name, lesson in JUDGES.items()}
+def measure(pool: Pool) -> Found:
+    """Certify every judge and every other rule on the task that the judges were trained on."""
+    families = {name: pool.train_judge(name, config) for name, config in JUDGES.items()}
     families |= {name: FAMILIES[family] for name, family in RULES.items()}
-    return {name: certified(pool, family) for name, family in families.items()}
+    return {name: certify(pool, family) for name, family in families.items()}
 
 
-def carried(pools: Mapping[str, Pool]) -> Found:
-    """The judge of one task on another, as `taught -> used`."""
+def measure_on_other_tasks(pools: Mapping[str, Pool]) -> Found:
+    """Certify the judge of each task on every task, named `trained on -> used on`."""
     return {
-        f"{teacher} -> {task}": certified(pool, pools[teacher].judge("judge", JUDGES["judge"]))
+        f"{teacher} -> {task}": certify(pool, pools[teacher].train_judge("judge", JUDGES["judge"]))
         for task, pool in pools.items()
         for teacher in pools
     }
@@ -85,8 +86,8 @@ def verdict(found: Mapping[str, Found], across: Found) -> list[str]:
     return lines
 
 
-def weightiest(looks: Mapping[str, Mapping[str, float]], count: int = 5) -> list[list[str]]:
-    """The features that each task's judge would miss most."""
+def list_weightiest(looks: Mapping[str, Mapping[str, float]], count: int = 5) -> list[list[str]]:
+    """Return the most important features of each task's judge."""
     rows = []
     for task, found in looks.items():
         most = sorted(found, key=lambda name: -found[name])[:count]
@@ -117,16 +118,16 @@ def markdown(
         *table(("taught -> used", *risks), [[name, *cells(kept)] for name, kept in across.items()], words=1),
         "## What it looks at",
         "Log loss gained on problems that the judge was not taught on when one feature is shuffled: the five largest.",
-        *table(("task", "features"), weightiest(looks)),
+        *table(("task", "features"), list_weightiest(looks)),
         *verdict(found, across),
     ]
 
 
 def main() -> None:
-    options = options_of(parser(__doc__))
+    options = parse_options(make_rules_parser(__doc__))
     pools = {task: Pool(task, options) for task in options.tasks}
-    found = {task: measured(pool) for task, pool in pools.items()}
-    across = carried(pools)
+    found = {task: measure(pool) for task, pool in pools.items()}
+    across = measure_on_other_tasks(pools)
     looks = {task: pool.importance("judge", JUDGES["judge"]) for task, pool in pools.items()}
     numbers: dict[str, Any] = {"limit": options.limit, "taught": options.taught, "splits": SPLITS, "draws": DRAWS}
     whole = {**found, "across": across}
@@ -140,4 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

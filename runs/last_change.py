@@ -1,6 +1,6 @@
-"""The last step at which the answer changed, for wrong against right answers, on every task.
+"""The last step at which the answer changed, for right and for wrong answers, on every task.
 
-    python runs/last_change.py               # 1000 held-out problems a task; decodings are shared with other scripts
+    python runs/last_change.py               # 1000 held-out problems per task; decodings are shared with other scripts
     python runs/last_change.py --model LLaDA-8B-Instruct --tasks gsm8k mmlu --device cuda
 
 Read from the traces of full decodings.
@@ -17,9 +17,9 @@ from foretell.certify.replay import Case
 from foretell.evaluation.intervals import wilson
 from foretell.plots.histograms import Panel, histograms, progress, share_after
 from page import command, percent, problems, prose, publish, spread, subject, table
-from shared import SEED, go, options_of, parser_of, studied
+from shared import SEED, load_study, make_parser, parse_options, run_script
 
-LATE = 80  # percent of the steps behind which a change is late
+LATE = 80  # percent of the steps after which a change is late
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Found:
         return wilson(count, len(values)) if values else (0.0, 1.0)
 
 
-def measured(task: str, options: argparse.Namespace) -> Found:
-    one = studied(task, options)
+def measure(task: str, options: argparse.Namespace) -> Found:
+    one = load_study(task, options)
     ends = [[case for case in one.cases if case.record.correct is right] for right in (True, False)]
     right, wrong = ([value for case in cases for value in _progress(case)] for cases in ends)
     return Found(task, right, wrong, len(one.cases) - len(right) - len(wrong))
@@ -108,8 +108,8 @@ def markdown(found: list[Found], options: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    options = options_of(parser_of(__doc__))
-    found = [measured(task, options) for task in options.tasks]
+    options = parse_options(make_parser(__doc__))
+    found = [measure(task, options) for task in options.tasks]
     panels = [
         Panel(
             f"{one.task}\n{len(one.right)} right, {len(one.wrong)} wrong",
@@ -123,4 +123,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

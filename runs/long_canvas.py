@@ -1,4 +1,4 @@
-"""What each method computes on a long canvas, on a network with random weights: cost, not quality.
+"""The cost of each method on a long canvas, on a network with random weights (quality is not measured).
 
 python runs/long_canvas.py
 """
@@ -28,15 +28,15 @@ RECIPES = {
 }
 
 
-def network() -> Transformer:
+def make_network() -> Transformer:
     torch.manual_seed(0)
     shape = TransformerConfig(1024, 0, dim=128, layers=4, heads=4, kv_heads=4, hidden=384)
     return Transformer(shape).requires_grad_(False).eval()
 
 
-def long_canvas() -> list[list[str]]:
-    """Rows of a table: recipe, forwards, columns and clock against full."""
-    model, seconds, cost = network(), {name: [] for name in RECIPES}, {}  # type: ignore[var-annotated]
+def measure_long_canvas() -> list[list[str]]:
+    """Return table rows: recipe, forwards, and columns and time relative to full."""
+    model, seconds, cost = make_network(), {name: [] for name in RECIPES}, {}  # type: ignore[var-annotated]
     for _ in range(ROUNDS):
         for name, text in RECIPES.items():
             recipe = parse(f"{text} steps={WINDOW // 8} block_length={BLOCK}")
@@ -55,5 +55,5 @@ def long_canvas() -> list[list[str]]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for row in long_canvas():
+    for row in measure_long_canvas():
         print("  ".join(row))

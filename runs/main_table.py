@@ -1,11 +1,11 @@
 """The main table: full decoding, Prophet by the mean and by the minimum gap, and half the budget, on every task.
 
-    python runs/main_table.py                # 1000 held-out problems a task
+    python runs/main_table.py                # 1000 held-out problems per task
     python runs/main_table.py --model LLaDA-8B-Instruct --tasks gsm8k mmlu --device cuda
 
-Full decoding and half the budget are decoded live, both Prophets are replayed on full decoding's traces. The clock
-comes from a smaller live run of all four on an idle machine, in one process, which checks the replay as well. Can be
-interrupted and started again.
+Full decoding and half the budget are decoded live; both Prophets are replayed on the traces of full decoding. Times
+come from a smaller live run of all four on an idle machine, in one process, which also checks the replay. Safe to
+interrupt: run the same command again to resume.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from shared import (
     PAPER_NAMES,
     SEED,
     benchmark,
-    carried_out,
-    counterpart,
-    decoded,
     evaluation,
-    go,
-    options_of,
+    load_records,
+    load_study,
+    make_parser,
+    paper_benchmark,
     paper_model,
-    parser_of,
-    renamed,
-    studied,
+    parse_options,
+    rename,
+    run_evaluation,
+    run_script,
 )
 
-# Full, Prophet, step speedup.
+# Accuracy of full decoding, accuracy of Prophet, step speedup.
 PAPER = {
     "LLaDA-8B": {
         "mmlu": (54.1, 54.0, 2.34), "arc_challenge": (83.2, 83.5, 1.88), "hellaswag": (68.7, 70.9, 2.14),
@@ -56,31 +56,31 @@ PAPER = {
 }  # fmt: skip
 FULL, MEAN, MIN, HALF = NAMES = ("full", "Prophet, mean gap", "Prophet, min gap", "half the budget")
 HOW = {FULL: "live", MEAN: "replayed", MIN: "replayed", HALF: "live"}
-CLOCK = 64  # problems a task whose decoding is timed
-ROUNDING = 0.01  # of the decodings may differ between two runs: other batches, other last bits of a logit
+CLOCK = 64  # timed problems per task
+ROUNDING = 0.01  # share of decodings that may differ between runs: other batches round logits differently
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    rows: list[Row]  # one for each of NAMES, with the clock of the timed run
+    rows: list[Row]  # one per name in NAMES, with the times of the timed run
     thresholds: Staged
-    timed: int  # problems
+    timed: int  # number of timed problems
     checked: int  # decodings of the timed run that were also replayed
-    equal: int  # of those, the ones with the same steps and the same answer
+    equal: int  # how many of those have the same steps and answer
 
 
-def measured(task: str, options: argparse.Namespace) -> Found:
+def measure(task: str, options: argparse.Namespace) -> Found:
     asked = benchmark(task, options)
     rules = {MEAN: Prophet(asked.thresholds), MIN: Prophet(asked.thresholds, reduce="min")}
     recipes = ("full", "prophet", "prophet stop.reduce=min", f"full steps={asked.options['max_new_tokens'] // 2}")
-    one = studied(task, options)
-    records = renamed(one.records, FULL)
+    one = load_study(task, options)
+    records = rename(one.records, FULL)
     for name, rule in rules.items():
         records += one.under(name, rule)
-    records += renamed(decoded(task, recipes[-1], options), HALF)
-    live = timed(task, recipes, options)
+    records += rename(load_records(task, recipes[-1], options), HALF)
+    live = run_timed(task, recipes, options)
     checked = [record for record in live if record.recipe != HALF]
-    equal = agreeing(checked, records)
+    equal = count_agreeing(checked, records)
     if equal < (1 - ROUNDING) * len(checked):
         raise RequestError(f"{task}: only {equal} of {len(checked)} live decodings are what the replay says")
     clock = compare(live, NAMES)
@@ -91,17 +91,17 @@ def measured(task: str, options: argparse.Namespace) -> Found:
     return Found(rows, asked.thresholds, len(live) // len(NAMES), len(checked), equal)
 
 
-def timed(task: str, recipes: Sequence[str], options: argparse.Namespace) -> list[Record]:
-    """All recipes live, one process, taking turns, so that a machine that gets slower treats them alike."""
+def run_timed(task: str, recipes: Sequence[str], options: argparse.Namespace) -> list[Record]:
+    """Decode all recipes live in one process; they take turns, so that a slower machine affects all of them."""
     limit = min(options.clock, options.limit)
-    bench, records = carried_out(evaluation("timed", task, recipes, options, limit, workers=1))
+    bench, records = run_evaluation(evaluation("timed", task, recipes, options, limit, workers=1))
     wanted = {example.id for example in bench.examples[:limit]}
     names = dict(zip(recipes, NAMES, strict=True))
     return [replace(record, recipe=names[record.recipe]) for record in records if record.id in wanted]
 
 
-def agreeing(live: Sequence[Record], others: Sequence[Record]) -> int:
-    """How many decodings took the same steps to the same answer elsewhere."""
+def count_agreeing(live: Sequence[Record], others: Sequence[Record]) -> int:
+    """Return how many decodings have the same steps and answer in `others`."""
     known = {record.key: (record.steps, record.answer) for record in others}
     return sum(known[record.key] == (record.steps, record.answer) for record in live)
 
@@ -116,17 +116,17 @@ def cells(task: str, row: Row) -> list[str]:
     return [task, row.recipe, HOW[row.recipe], str(row.n), percent(row.accuracy), interval, *speed, *compared]
 
 
-def loss(base: Row, row: Row, worst: float) -> str:
-    """How a change in accuracy stands to the paper's largest loss."""
+def classify_loss(base: Row, row: Row, worst: float) -> str:
+    """Compare a change in accuracy with the largest loss in the paper."""
     if base.accuracy <= -worst:
         return "of too few right answers for a loss of that size"
-    unseen = wilson(0, row.pairs).high if row.lost == 0 else 0.0  # what n pairs without a loss leave possible
+    unseen = wilson(0, row.pairs).high if row.lost == 0 else 0.0  # the largest loss that n pairs without a loss allow
     if min(row.difference_low, -unseen) >= worst:
         return "within the paper's range"
     return "a larger loss than any in the paper" if row.difference_high < worst else "not decided at this n"
 
 
-def pace(row: Row, slowest: float, fastest: float) -> str:
+def classify_speed(row: Row, slowest: float, fastest: float) -> str:
     if row.step_speedup < slowest:
         return "slower than any in the paper"
     return "faster than any in the paper" if row.step_speedup > fastest else "within the paper's range"
@@ -147,7 +147,7 @@ def verdict(found: dict[str, Found], model: str) -> list[str]:
         "",
     ]
     for task, one in found.items():
-        named = counterpart(task)
+        named = paper_benchmark(task)
         beside = ""
         if named is not None:
             before, after, speed = paper[named]
@@ -155,15 +155,15 @@ def verdict(found: dict[str, Found], model: str) -> list[str]:
         for row in one.rows[1:3]:
             change = f"{100 * row.difference:+.1f} points ({points(row.difference_low, row.difference_high)})"
             lines.append(
-                f"- {task}, {row.recipe}: {change}, {loss(one.rows[0], row, changes[0] / 100)}; "
-                f"{row.step_speedup:.2f}x in steps, {pace(row, speeds[0], speeds[-1])}; the rule ended "
+                f"- {task}, {row.recipe}: {change}, {classify_loss(one.rows[0], row, changes[0] / 100)}; "
+                f"{row.step_speedup:.2f}x in steps, {classify_speed(row, speeds[0], speeds[-1])}; the rule ended "
                 f"{row.settled:.0%} of the decodings.{beside}"
             )
     return lines
 
 
 def paper_rows(tasks: Sequence[str]) -> list[list[str]]:
-    """The benchmarks that the tasks are, or all where none is a public one."""
+    """Return the paper's rows for the public benchmarks among the tasks, or all rows if there are none."""
     shown = [task for task in tasks if task in PAPER_NAMES] or list(PAPER_NAMES)
     rows = []
     for name in shown:
@@ -215,10 +215,10 @@ def markdown(found: dict[str, Found], options: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--clock", type=int, default=CLOCK, help=f"problems that are timed (default: {CLOCK})")
-    options = options_of(parser)
-    found = {task: measured(task, options) for task in options.tasks}
+    parser = make_parser(__doc__)
+    parser.add_argument("--clock", type=int, default=CLOCK, help=f"number of timed problems (default: {CLOCK})")
+    options = parse_options(parser)
+    found = {task: measure(task, options) for task in options.tasks}
     numbers: dict[str, Any] = {"limit": options.limit, "paper": PAPER}
     numbers |= {"tasks": {task: asdict(one) for task, one in found.items()}}
     groups = {
@@ -230,4 +230,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

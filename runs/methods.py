@@ -1,10 +1,11 @@
-"""Every way to spend less, alone and with Prophet, on every bundled task: accuracy, forwards, columns, clock.
+"""Every method to save compute, alone and with Prophet, on every bundled task: accuracy, forwards, columns, time.
 
-    python runs/stack.py                     # first: the best stack of each task, searched on other problems
-    python runs/methods.py                   # 500 held-out problems a task, all decoded live
+    python runs/stack.py                     # first: search for the best stack of each task on other problems
+    python runs/methods.py                   # 500 held-out problems per task, all decoded live
 
-Two tasks at a time, each in a process of one thread in which the recipes take turns, so that the clock treats them
-alike. Can be interrupted and started again. Then a long canvas on a network with random weights, for its cost alone.
+Two tasks run at a time, each in a process with one thread in which the recipes take turns, so that their times can be
+compared. Then the cost of a long canvas is measured on a network with random weights. Safe to interrupt: run the same
+command again to resume.
 """
 
 from __future__ import annotations
@@ -21,30 +22,30 @@ from foretell.evaluation.report import Row, compare
 from foretell.evaluation.run import evaluate
 from foretell.plots.frontier import Spot, frontier
 from foretell.tasks import TASKS as PROBLEMS
-from long_canvas import long_canvas
+from long_canvas import measure_long_canvas
 from page import percent, points, publish, spread, table
-from shared import SEED, evaluation, go, options_of, parser_of
+from shared import SEED, evaluation, make_parser, parse_options, run_script
 
-LOST = 0.005  # of the accuracy, that a method may lose and still count as even
-PAPER = 7.66  # times faster: the paper's best, Fast-dLLM with Prophet on GSM8K
+LOST = 0.005  # largest loss of accuracy that counts as equal
+PAPER = 7.66  # the paper's best speedup: Fast-dLLM with Prophet on GSM8K
 SELECT = {"threshold": "threshold", "factor": "factor", "frechet": "frechet"}
 STUDENT = "tiny-sdtt"
-WORTH = 1.05  # times fewer columns, that a method saves at least before anything can multiply with it
+WORTH = 1.05  # least ratio of columns that Prophet alone must save for a comparison
 CHECKED = "dual + threshold + prophet"
 SHOWN = ("full", "full + prophet", "dual cache + prophet", "threshold", "dual + threshold", "swift", "best stack")
 
 SEQUENTIAL = "stop=prophet(reduce=min)"
-PARALLEL = "stop=prophet(reduce=min,clock=tokens)"  # steps are no clock for a rule that fills many masks a step
+PARALLEL = "stop=prophet(reduce=min,clock=tokens)"  # if many masks are filled per step, progress is counted in tokens
 
 
-RECHECKED = {  # decoded behind the others
+RECHECKED = {  # decoded after the others, so without comparable times
     "full + prophet + recheck": f"full {SEQUENTIAL} verify=recheck",
     "prophet, mean gap + recheck": "prophet verify=recheck",
 }
 
 
 def recipes() -> dict[str, str]:
-    """Rows of the table by name. A row that ends in "+ prophet" is the one before it with Prophet's minimum gap."""
+    """Return recipes by row name; "X + prophet" is X with Prophet's minimum gap."""
     made = {
         "full": "full",
         "full + prophet": f"full {SEQUENTIAL}",
@@ -72,40 +73,40 @@ def recipes() -> dict[str, str]:
 
 
 def students(task: str) -> dict[str, str]:
-    """Rows of the distilled model, at half the steps that it was distilled from."""
+    """Return the recipes of the distilled model, with half of its teacher's steps."""
     half = f"full steps={PROBLEMS[task].window // 2}"
     return {"SDTT, half the steps": half, "SDTT, half the steps + prophet": f"{half} {SEQUENTIAL}"}
 
 
 def best_stacks(options: argparse.Namespace) -> dict[str, str]:
-    """The recipe that runs/stack.py chose for each task, if it was run."""
+    """Return the recipe that runs/stack.py chose for each task, if it was run."""
     path = options.out / "stack.json"
     best = json.loads(path.read_text(encoding="utf8"))["best"] if path.exists() else {}
     return {task: best[task]["recipe"] for task in options.tasks if task in best}
 
 
-def measured(task: str, options: argparse.Namespace) -> list[Row]:
-    """All rows of one task, in one process; the distilled model's are compared with its teacher's full decoding."""
+def measure(task: str, options: argparse.Namespace) -> list[Row]:
+    """Decode all rows of one task in one process; the distilled model is compared with its teacher in full."""
     stacks = best_stacks(options)
     wanted = recipes() | ({"best stack": stacks[task]} if task in stacks else {})
     print(f"{task}: decoding what is missing of {options.limit} problems under {len(wanted)} recipes", flush=True)
-    named = _decoded(task, "all", wanted, options) + _decoded(task, "recheck", RECHECKED, options)
+    named = _decode(task, "all", wanted, options) + _decode(task, "recheck", RECHECKED, options)
     if (BUNDLED / STUDENT).exists() and options.own:
-        named += _decoded(task, STUDENT, students(task), options, model=STUDENT)
+        named += _decode(task, STUDENT, students(task), options, model=STUDENT)
     return list(compare(named, tuple(dict.fromkeys(one.recipe for one in named))))
 
 
-def _decoded(
+def _decode(
     task: str, folder: str, wanted: dict[str, str], options: argparse.Namespace, **changes: str
 ) -> list[Record]:
-    """Records under the names of their recipes, which take turns."""
+    """Decode recipes that take turns; return their records under the names in `wanted`."""
     what = evaluation("methods", task, (folder,), options, workers=1)
     found = evaluate(replace(what, recipes=tuple(dict.fromkeys(wanted.values())), **changes))  # type: ignore[arg-type]
     return [replace(one, recipe=name) for name, text in wanted.items() for one in found if one.recipe == text]
 
 
-def timed(row: Row) -> bool:
-    """Whether it took turns with full decoding, so that their clocks can be compared."""
+def is_timed(row: Row) -> bool:
+    """Return whether a row took turns with full decoding, so that their times can be compared."""
     return row.recipe not in RECHECKED and not row.recipe.startswith("SDTT")
 
 
@@ -122,13 +123,13 @@ def cells(task: str, base: Row, row: Row) -> list[str]:
         f"{base.forwards / row.forwards:.2f}x",
         f"{base.columns / row.columns:.2f}x",
         f"{row.tokens_per_forward:.2f}",
-        f"{row.clock_speedup:.2f}x" if timed(row) else "",
+        f"{row.clock_speedup:.2f}x" if is_timed(row) else "",
         "" if row.penalised_speedup is None else f"{row.penalised_speedup:.2f}",
     ]
 
 
-def together(rows: list[Row]) -> list[str]:
-    """What Prophet adds to each method, against what it does alone: whether the two multiply."""
+def describe_combinations(rows: list[Row]) -> list[str]:
+    """Compare what Prophet adds to each method with what it saves alone: do the two multiply?"""
     at = {row.recipe: row for row in rows}
     alone = at["full"].columns / at["full + prophet"].columns
     if alone < WORTH:
@@ -145,8 +146,8 @@ def together(rows: list[Row]) -> list[str]:
     return lines
 
 
-def looked_over(found: dict[str, list[Row]]) -> list[str]:
-    """What `verify=recheck` buys for the passes that it takes."""
+def describe_recheck(found: dict[str, list[Row]]) -> list[str]:
+    """Describe the accuracy that `verify=recheck` gains and the forwards that it costs."""
     lines = []
     for task, rows in found.items():
         at = {row.recipe: row for row in rows}
@@ -160,10 +161,10 @@ def looked_over(found: dict[str, list[Row]]) -> list[str]:
     return lines
 
 
-def goal(found: dict[str, list[Row]]) -> list[str]:
+def describe_goal(found: dict[str, list[Row]]) -> list[str]:
     lines = []
     for task, rows in found.items():
-        even = [row for row in rows if row.difference >= -LOST and timed(row)]
+        even = [row for row in rows if row.difference >= -LOST and is_timed(row)]
         best = max(even, key=lambda row: row.clock_speedup)
         said = "reached" if best.clock_speedup >= PAPER else "not reached"
         lines.append(
@@ -198,12 +199,12 @@ def markdown(
         "## The goal",
         "The fastest row is named after looking at these problems; `swift` and the best stacks were chosen on others.",
         "",
-        *goal(found),
+        *describe_goal(found),
         "",
     ]
     for task, rows in found.items():
-        lines += [f"## With Prophet on top: {task}", *together(rows), ""]
-    lines += ["## Looking over a commit: what recheck buys", *looked_over(found), ""]
+        lines += [f"## With Prophet on top: {task}", *describe_combinations(rows), ""]
+    lines += ["## Looking over a commit: what recheck buys", *describe_recheck(found), ""]
     searched = [f"- {task}: `{text}`" for task, text in stacks.items()]
     lines += ["## The best stacks", *(searched or ["Not searched (`python runs/stack.py`)."]), ""]
     return [
@@ -216,11 +217,11 @@ def markdown(
 
 
 def main() -> None:
-    options = options_of(parser_of(__doc__, limit=500))
+    options = parse_options(make_parser(__doc__, limit=500))
     with ProcessPoolExecutor(max_workers=options.workers) as pool:
-        jobs = {task: pool.submit(measured, task, options) for task in options.tasks}
+        jobs = {task: pool.submit(measure, task, options) for task in options.tasks}
         found = {task: job.result() for task, job in jobs.items()}
-    far = long_canvas()
+    far = measure_long_canvas()
     numbers: dict[str, Any] = {"seed": SEED, "limit": options.limit, "recipes": recipes(), "long canvas": far}
     numbers |= {task: [asdict(row) for row in rows] for task, rows in found.items()}
     groups = {
@@ -237,4 +238,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

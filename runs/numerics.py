@@ -1,11 +1,11 @@
-"""A rule calibrated in float32 on the same model in bfloat16 or int8: with and without calibrating again.
+"""A rule calibrated in float32, used on the same model in bfloat16 or int8, with and without recalibration.
 
     python runs/numerics.py                  # 400 held-out problems of two tasks in three formats
 
-Every format decodes the same problems in full, with traces; what a rule loses in a format is another answer than that
-format's own full decoding gives. int8 is `quantize="int8"`: the weights between embedding and head. Rules look at the
-gap, at log-odds, or at the gap's rank, whose quantiles are fitted anew in each format, without any labels. Can be
-interrupted and started again.
+The same problems are decoded in full in each format, with traces; a loss is an answer that differs from the same
+format's full decoding. int8 is `quantize="int8"`: the weights between embedding and head. Rules use the gap, log-odds,
+or the gap's rank, whose quantiles are fitted in each format without labels. Safe to interrupt: run the same command
+again to resume.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.families import FAMILIES, Family, ranked
 from foretell.policies.stop.scales import Ranks
 from page import command, percent, problems, prose, publish, subject, table
-from rules import Pool, parser
-from shared import SEED, go, options_of
+from rules import Pool, make_rules_parser
+from shared import SEED, parse_options, run_script
 
 RISK = 0.02
 LIMIT, TAUGHT = 400, 100  # bfloat16 is slow on a CPU
@@ -33,19 +33,19 @@ RULES = ("prophet-min", "log-odds", "ranks")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One family in one format."""
+class FormatResult:
+    """The coverage of one family on one task, in one format."""
 
     task: str
     family: str
     format: str
-    agrees: float  # share of the problems on which full decoding gives float32's answer
-    without: CoverageResult  # with the rule that the calibration set in float32 certifies
-    again: CoverageResult  # with the rule that the same set in the format does
+    agrees: float  # share of problems whose full decoding gives float32's answer
+    without: CoverageResult  # with the rule certified in float32
+    again: CoverageResult  # with the rule certified in this format
 
 
-def in_format(name: str, options: argparse.Namespace) -> argparse.Namespace:
-    """The same command line for the model in another format, whose decodings have a folder of their own."""
+def options_for_format(name: str, options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options for the model in another format, with a separate folder for its decodings."""
     if name == "float32":
         return options
     changed: dict[str, Any] = {"quantize": name} if name == "int8" else {"dtype": name}
@@ -53,20 +53,20 @@ def in_format(name: str, options: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**vars(options) | changed | {"decodings": folder.with_name(f"{folder.name}-{name}")})
 
 
-def families(pool: Pool) -> dict[str, Family]:
-    """Ranks are those of the answer's gaps in the first problems of this format."""
-    gaps = torch.cat([case.trace.gap[case.trace.answer()] for case in pool.lessons])
+def make_families(pool: Pool) -> dict[str, Family]:
+    """Return the families of rules; ranks are fitted on the answers' gaps in the first problems of this format."""
+    gaps = torch.cat([case.trace.gap[case.trace.answer()] for case in pool.training_cases])
     return {name: ranked(Ranks.of(gaps)) if name == "ranks" else FAMILIES[name] for name in RULES}
 
 
-def measured(task: str, options: argparse.Namespace) -> list[Row]:
-    pools = {name: Pool(task, in_format(name, options)) for name in FORMATS}
+def measure(task: str, options: argparse.Namespace) -> list[FormatResult]:
+    pools = {name: Pool(task, options_for_format(name, options)) for name in FORMATS}
     answers = {name: [record.answer for record in pool.records] for name, pool in pools.items()}
     sets = Sets.of(len(answers["float32"]), SPLITS, DRAWS, SEED)
     found = {
-        (name, family): Coverage.of(sets, "consistency", pool.replayed(one))
+        (name, family): Coverage.of(sets, "consistency", pool.replay(one))
         for name, pool in pools.items()
-        for family, one in families(pool).items()
+        for family, one in make_families(pool).items()
     }
     rows = []
     for family in RULES:
@@ -74,16 +74,18 @@ def measured(task: str, options: argparse.Namespace) -> list[Row]:
         for name in FORMATS:
             mine = found[name, family]
             same = sum(map(str.__eq__, map(str, answers[name]), map(str, answers["float32"]))) / len(answers[name])
-            rows.append(Row(task, family, name, same, mine.kept(usual, RISK), mine.certified(RISK, CONFIDENCE)))
+            rows.append(
+                FormatResult(task, family, name, same, mine.kept(usual, RISK), mine.certified(RISK, CONFIDENCE))
+            )
     return rows
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: FormatResult) -> list[str]:
     both = (f"{one.speedup:.2f}x, {percent(one.risk)}%, {percent(one.violations)}%" for one in (row.without, row.again))
     return [row.task, row.family, row.format, percent(row.agrees), *both]
 
 
-def verdict(rows: list[Row]) -> list[str]:
+def verdict(rows: list[FormatResult]) -> list[str]:
     other = [row for row in rows if row.format != "float32"]
     delta = 1 - CONFIDENCE
     again = [row for row in other if row.again.violations <= delta]
@@ -99,7 +101,7 @@ def verdict(rows: list[Row]) -> list[str]:
     return ["## What this says", prose(*lines)]
 
 
-def markdown(rows: list[Row], options: argparse.Namespace) -> list[str]:
+def markdown(rows: list[FormatResult], options: argparse.Namespace) -> list[str]:
     headings = ("task", "rule", "format", "agrees, %", "float32's rule", "calibrated again")
     return [
         f"# Numerics, {subject(options)}",
@@ -120,12 +122,12 @@ def markdown(rows: list[Row], options: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    options = options_of(parser(__doc__, LIMIT, TAUGHT, TASKS))
-    rows = [row for task in options.tasks for row in measured(task, options)]
+    options = parse_options(make_rules_parser(__doc__, LIMIT, TAUGHT, TASKS))
+    rows = [row for task in options.tasks for row in measure(task, options)]
     numbers: dict[str, Any] = {"limit": options.limit, "taught": options.taught, "risk": RISK}
     numbers |= {"splits": SPLITS, "draws": DRAWS}
     publish("numerics", markdown(rows, options), {**numbers, "rows": [asdict(row) for row in rows]}, options)
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

@@ -1,4 +1,4 @@
-"""How the scripts of the study write their pages: words, numbers, tables, files."""
+"""Helpers of the study's scripts to write result pages: text, numbers, tables, files."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from shared import SEED, TASKS
 
 
 def subject(options: argparse.Namespace) -> str:
-    """What the results are about, for a title."""
+    """Return the name of the model, for a title."""
     return "bundled model" if options.own else folder_of(options.model).name
 
 
 def problems(options: argparse.Namespace, limit: int | None = None) -> str:
-    """How many problems of what kind, for the first line of a page."""
+    """Return the number and kind of problems, for the first line of a page."""
     count = options.limit if limit is None else limit
     held = set(options.tasks) <= set(TASKS)
     return f"{count} held-out problems a task" if held else f"Up to {count} problems a task"
 
 
 def command(script: str, options: argparse.Namespace) -> str:
-    """How a page was made, for the page."""
+    """Return the command that makes a page."""
     model = "" if options.own else f" --model {folder_of(options.model).name}"
     tasks = "" if options.tasks == options.bundled else f" --tasks {' '.join(options.tasks)}"
     limit = "" if options.limit == options.standard else f" --limit {options.limit}"
-    changed = getattr(options, "taught", None) not in (None, getattr(options, "lessons", None))
+    changed = getattr(options, "taught", None) not in (None, getattr(options, "default_taught", None))
     taught = f" --taught {options.taught}" if changed else ""
     return f"`python runs/{script}.py{model}{tasks}{limit}{taught}`"
 
 
 def prose(*sentences: str) -> str:
-    """A paragraph of a page."""
+    """Return the sentences as one wrapped paragraph."""
     return textwrap.fill(" ".join(sentences), 120, break_long_words=False, break_on_hyphens=False)
 
 
@@ -48,17 +48,17 @@ def percent(share: float | None) -> str:
 
 
 def spread(low: float, high: float) -> str:
-    """An interval of shares, in percent."""
+    """Format an interval of shares, in percent."""
     return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
 def points(low: float, high: float) -> str:
-    """An interval of differences, in points."""
+    """Format an interval of differences, in points."""
     return f"{100 * low:+.1f} to {100 * high:+.1f}"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 2) -> list[str]:
-    """Markdown lines; the first `words` columns are text, the others numbers."""
+    """Return a Markdown table; the first `words` columns are text, the others numbers."""
     ruler = "|" + "---|" * words + "---:|" * (len(headings) - words)
     return ["", "| " + " | ".join(headings) + " |", ruler, *("| " + " | ".join(row) + " |" for row in rows), ""]
 
@@ -70,7 +70,7 @@ def publish(
     options: argparse.Namespace,
     figure: Figure | None = None,
 ) -> None:
-    """Print, and write NAME.md, .json and, with a figure, .png and .svg, where results go."""
+    """Print a page, and write NAME.md, NAME.json and, with a figure, NAME.png and NAME.svg to the results folder."""
     text = "\n".join(lines)
     print("\n" + text)
     if figure is not None:

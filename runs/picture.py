@@ -1,4 +1,4 @@
-"""The README's picture: one word problem decoded in full, with and without the suffix, and where Prophet ends it.
+"""The README's picture: one word problem decoded in full, with and without the suffix, and where Prophet stops.
 
 python runs/picture.py          # docs/pictures/dynamics.png
 """

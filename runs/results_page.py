@@ -1,8 +1,8 @@
-"""The page of results: every result with a line and its command, and in one place what differs from the paper.
+"""The index of results: one line and command per page, and a list of all differences from the paper.
 
-    python runs/results_page.py              # docs/results/README.md; the other scripts write it as they publish
+    python runs/results_page.py              # docs/results/README.md; the other scripts update it, too
 
-Gathered from the pages themselves, so that it says what they say.
+The list is collected from the pages, so that it cannot contradict them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FILE = "README.md"
-ABOUT = {  # in the order in which they are best read
+ABOUT = {  # in reading order
     "tiny": (
         "tiny_proof",
         "The bundled model: accuracy, Prophet at several scales of the thresholds, the gap's scale.",
@@ -53,13 +53,13 @@ ALIKE = ("agrees", "within the paper's range", "no clear change in either")
 
 
 def remarks(page: str) -> list[str]:
-    """What a page says beside the paper, a line each."""
+    """Return the lines of a page that compare it with the paper."""
     _, mark, rest = page.partition(BESIDE)
     return re.findall(r"^- (.+)$", rest.partition("\n## ")[0], flags=re.MULTILINE) if mark else []
 
 
-def sorted_out(pages: dict[str, str]) -> tuple[list[str], int, int]:
-    """The remarks of all pages that tell of a difference, and how many tell of none and leave it open."""
+def sort_remarks(pages: dict[str, str]) -> tuple[list[str], int, int]:
+    """Return the remarks that report a difference, and the numbers of those that agree and that are undecided."""
     apart, alike, undecided = [], 0, 0
     for name, page in pages.items():
         for line in remarks(page):
@@ -72,11 +72,11 @@ def sorted_out(pages: dict[str, str]) -> tuple[list[str], int, int]:
     return apart, alike, undecided
 
 
-def index(pages: dict[str, str]) -> str:
-    """The page, from the texts of the others by name."""
+def make_index(pages: dict[str, str]) -> str:
+    """Return the text of the index, given the texts of all pages by name."""
     known = [name for name in ABOUT if name in pages]
     others = sorted(set(pages) - set(ABOUT))
-    apart, alike, undecided = sorted_out(pages)
+    apart, alike, undecided = sort_remarks(pages)
     lines = [
         "# Results",
         "",
@@ -106,7 +106,7 @@ def index(pages: dict[str, str]) -> str:
 def write_index(folder: Path) -> None:
     pages = {page.stem: page.read_text(encoding="utf8") for page in sorted(folder.glob("*.md")) if page.name != FILE}
     ordered = {name: pages[name] for name in (*(n for n in ABOUT if n in pages), *sorted(set(pages) - set(ABOUT)))}
-    (folder / FILE).write_text(index(ordered), encoding="utf8")
+    (folder / FILE).write_text(make_index(ordered), encoding="utf8")
 
 
 def main() -> None:

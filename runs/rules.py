@@ -1,4 +1,4 @@
-"""What every rule of a family makes of every problem, kept on disk; and the judges that are trained for it."""
+"""Replay families of rules on the problems of a task, and train judges; results are stored on disk."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from foretell.engine.trace_files import replacing
 from foretell.evaluation.records import Record
 from foretell.policies.stop.judge import Judge
 from foretell.recipes.text import format_value
-from shared import ROOT, SEED, TASKS, TAUGHT_PER_PROBLEM, parser_of, studied
+from shared import ROOT, SEED, TASKS, TAUGHT_PER_PROBLEM, load_study, make_parser
 
-TAUGHT = 500  # problems a task that judges are trained on, and nothing else
-COUNT = 2000  # problems a task behind those, to calibrate and to look
+TAUGHT = 500  # problems per task used only to train judges
+COUNT = 2000  # problems per task after those, for calibration and testing
 FULL = "full"
-# What a replay runs through, from the stored trace to the answer in what a commit emits, and whether that is right.
+# The code that a replay depends on, from the stored trace to the graded answer.
 CODE = (
     "errors.py", "extras.py", "loop/*.py", "recipes/*.py", "policies/region/*.py", "policies/stop/*.py",
     "engine/codec.py", "engine/completion.py", "engine/engine.py", "engine/request.py", "engine/trace.py",
@@ -37,25 +37,23 @@ CODE = (
 )  # fmt: skip
 
 
-def parser(
+def make_rules_parser(
     doc: str | None, limit: int = COUNT, taught: int = TAUGHT, bundled: Sequence[str] = TASKS
 ) -> argparse.ArgumentParser:
-    """The study's command line with what these scripts add to it."""
-    made = parser_of(doc, limit=limit, bundled=bundled)
-    told = (
-        f"problems that rules are fitted to (default: {taught}); at most {TAUGHT_PER_PROBLEM} times --limit by default"
-    )
-    made.add_argument("--taught", type=int, help=told)
-    made.set_defaults(lessons=taught)
-    made.add_argument("--tables", type=Path, help="where replays are kept; default: beside the decodings")
+    """Return the study's argument parser with the options of these scripts added."""
+    made = make_parser(doc, limit=limit, bundled=bundled)
+    about = f"problems to fit rules to, by default at most {TAUGHT_PER_PROBLEM} times --limit (default: {taught})"
+    made.add_argument("--taught", type=int, help=about)
+    made.set_defaults(default_taught=taught)
+    made.add_argument("--tables", type=Path, help="folder for replays (default: next to the decodings)")
     return made
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The problems of a task, decoded under one recipe: the first ones teach, the others are calibrated on.
+    """The problems of a task, decoded with one recipe: the first for training, the others for calibration.
 
-    Traces are read only when something has to be replayed that was not before.
+    Traces are read only if a replay is not stored yet.
     """
 
     task: str
@@ -64,10 +62,10 @@ class Pool:
 
     @cached_property
     def every(self) -> tuple[Case, ...]:
-        return studied(self.task, self.options, self.recipe, self.options.taught + self.options.limit).cases
+        return load_study(self.task, self.options, self.recipe, self.options.taught + self.options.limit).cases
 
     @property
-    def lessons(self) -> Sequence[Case]:
+    def training_cases(self) -> Sequence[Case]:
         return self.every[: self.options.taught]
 
     @property
@@ -78,18 +76,18 @@ class Pool:
     def records(self) -> list[Record]:
         return [case.record for case in self.cases]
 
-    def judge(self, name: str, lesson: JudgeConfig) -> Family:
-        """A judge that was taught on the first problems, as a family of rules under this name."""
-        file = self._folder / f"judge-{_digest(str(lesson), str(self._span[:3]), VERSION)}.json"
+    def train_judge(self, name: str, config: JudgeConfig) -> Family:
+        """Train a judge on the first problems, or load it; return it as a family of rules with this name."""
+        file = self._folder / f"judge-{_digest(str(config), str(self._span[:3]), VERSION)}.json"
         if not file.exists():
             started = time.perf_counter()
-            taught(self.lessons, lesson, {"task": self.task}).save(file)
-            print(f"{self.task}: {name} taught in {time.perf_counter() - started:.1f} s", flush=True)
+            taught(self.training_cases, config, {"task": self.task}).save(file)
+            print(f"{self.task}: {name} trained in {time.perf_counter() - started:.1f} s", flush=True)
         return replace(judged(file), name=name)
 
-    def importance(self, name: str, lesson: JudgeConfig) -> dict[str, float]:
-        """What the judge would miss, on problems that it was not taught on."""
-        rule = self.judge(name, lesson).rules[0]
+    def importance(self, name: str, config: JudgeConfig) -> dict[str, float]:
+        """Return the importance of each feature of the judge, on problems that it was not trained on."""
+        rule = self.train_judge(name, config).rules[0]
         assert isinstance(rule, Judge)
         file = self._folder / f"importance-{_digest(rule.sha256, str(self._span), VERSION)}.json"
         if not file.exists():
@@ -100,8 +98,8 @@ class Pool:
         known: dict[str, float] = json.loads(file.read_text(encoding="utf8"))
         return known
 
-    def replayed(self, family: Family, against: Pool | None = None) -> Outcomes:
-        """A family on the other problems; compared with another recipe's answers, if it is given."""
+    def replay(self, family: Family, against: Pool | None = None) -> Outcomes:
+        """Replay a family on the calibration problems; compare with the answers of `against`, if given."""
         rules = [format_value(rule) for rule in family.rules]
         whole = [*rules, str(family.region), str(self._span), VERSION]
         other = "" if against is None else against.recipe
@@ -117,8 +115,8 @@ class Pool:
         print(f"{self.task}, {family.name}: {len(rules)} rules on {len(found.full)} traces in {took:.1f} s", flush=True)
         return found
 
-    def ideal(self) -> tuple[float, float]:
-        """The speedups of who knows the final answer: stops where a commit first emits it, or where it stays."""
+    def oracle_speedups(self) -> tuple[float, float]:
+        """Return the speedups of an oracle that stops when the final answer first appears, and when it stays."""
         file = self._folder / f"ideal-{_digest(str(self._span), VERSION)}.json"
         if not file.exists():
             right = torch.split(labels(self.cases), [len(case.trace) for case in self.cases])
@@ -146,9 +144,9 @@ def _digest(*parts: str) -> str:
 
 
 def sources() -> list[Path]:
-    """The files of `CODE`."""
+    """Return the files of `CODE`."""
     return sorted(file for pattern in CODE for file in (ROOT / "src" / "foretell").glob(pattern))
 
 
-# A change of the code makes replays anew. Taken when it is imported: a file that changes later is not what runs.
+# A change of the code invalidates stored replays. Computed at import, because a file changed later is not what runs.
 VERSION = _digest(*(file.read_text(encoding="utf8") for file in sources()))

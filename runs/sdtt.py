@@ -1,11 +1,11 @@
-"""Distilling and early commit together: teacher, SDTT, Prophet, SDTT + Prophet on every task of the bundled model.
+"""Distillation and early commit: teacher, SDTT, Prophet, and SDTT + Prophet on every task of the bundled model.
 
-    make distil-tiny             # the student, where it is not there yet
-    python runs/sdtt.py          # 500 held-out problems a task
+    make distil-tiny             # trains the student, if it does not exist yet
+    python runs/sdtt.py          # 500 held-out problems per task
 
-The student decodes with half the budget. The teacher with half the budget is the control: only what the student gains
-on it was gained by distilling. Both models are decoded once in full, with traces, and Prophet is replayed on those.
-Can be interrupted and started again.
+The student decodes with half the budget. The teacher with half the budget is the control: only the difference to it
+is due to distillation. Both models are decoded once in full, with traces, and Prophet is replayed on those. Safe to
+interrupt: run the same command again to resume.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from foretell.evaluation.report import Row, compare
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from page import percent, points, problems, prose, publish, spread, table
-from shared import SIDE, benchmark, decoded, go, options_of, parser_of, renamed, studied
+from shared import SIDE, benchmark, load_records, load_study, make_parser, parse_options, rename, run_script
 
 FULL, CONTROL, STUDENT = "teacher, full", "teacher, half", "SDTT, half"
 RULES = {"mean gap": Prophet(), "min gap": Prophet(reduce="min")}
 NAMES = (FULL, CONTROL, STUDENT, *(f"{who}, {rule}" for who in ("Prophet", "SDTT + Prophet") for rule in RULES))
-SURE = 0.05  # of McNemar's exact test, below which a difference is called one
+SURE = 0.05  # largest p of McNemar's exact test that counts as a difference
 DECIDES = prose(
     f"Whether there is a difference, the exact test decides: it is called one where p is at most {SURE:g}. The",
     "interval says how large it may be. The two can part where few pairs differ (right with one decoder, wrong with",
@@ -44,12 +44,12 @@ PAPER = {  # LLaDA-8B on GSM8K, window 256: accuracy, steps, speedup
 }
 
 
-def measured(task: str, options: argparse.Namespace) -> tuple[list[Row], Row]:
-    """All rows against the full teacher, and the student against the teacher with the same budget."""
+def measure(task: str, options: argparse.Namespace) -> tuple[list[Row], Row]:
+    """Compare all rows with the full teacher, and the student with the teacher at the same budget."""
     half = f"full steps={benchmark(task, options).options['max_new_tokens'] // 2}"
-    teacher, student = studied(task, options), studied(task, _student(options), half)
-    control = renamed(decoded(task, half, options), CONTROL)
-    records = [*renamed(teacher.records, FULL), *control, *renamed(student.records, STUDENT)]
+    teacher, student = load_study(task, options), load_study(task, _student(options), half)
+    control = rename(load_records(task, half, options), CONTROL)
+    records = [*rename(teacher.records, FULL), *control, *rename(student.records, STUDENT)]
     for name, rule in RULES.items():
         records += teacher.under(f"Prophet, {name}", rule) + student.under(f"SDTT + Prophet, {name}", rule)
     both: list[Record] = [record for record in records if record.recipe in (CONTROL, STUDENT)]
@@ -57,7 +57,7 @@ def measured(task: str, options: argparse.Namespace) -> tuple[list[Row], Row]:
 
 
 def _student(options: argparse.Namespace) -> argparse.Namespace:
-    """The same command line for the other model."""
+    """Return the options for the student."""
     folder = folder_of(options.student)
     kept = options.work / f"{folder.name}-{model_hash(folder)[:8]}"
     return argparse.Namespace(**vars(options) | {"model": options.student, "decodings": kept})
@@ -67,7 +67,7 @@ def cells(task: str, row: Row) -> list[str]:
     compared = [""] * 4
     if row.recipe != FULL:
         change, interval = f"{100 * row.difference:+.1f}", points(row.difference_low, row.difference_high)
-        compared = [change, interval, rounded(row.mcnemar_p), percent(row.agreement)]
+        compared = [change, interval, format_p(row.mcnemar_p), percent(row.agreement)]
     return [
         task,
         row.recipe,
@@ -79,12 +79,12 @@ def cells(task: str, row: Row) -> list[str]:
     ]
 
 
-def rounded(chance: float) -> str:
+def format_p(chance: float) -> str:
     return "< 0.001" if chance < 0.001 else f"{chance:.3f}"
 
 
-def gain(task: str, bought: Row) -> str:
-    """What distilling did at the same number of steps, by the exact test, also where the interval says otherwise."""
+def describe_gain(task: str, bought: Row) -> str:
+    """Describe the effect of distillation at equal steps; the exact test decides, even against the interval."""
     chance = mcnemar(bought.lost, bought.won)
     shown = chance <= SURE
     said = "no difference is shown at this n"
@@ -118,7 +118,7 @@ def markdown(found: dict[str, tuple[list[Row], Row]], options: argparse.Namespac
         "## What distilling bought",
         "The student against the teacher with the same half budget, on the same problems.",
         "",
-        *(gain(task, bought) for task, (_, bought) in found.items()),
+        *(describe_gain(task, bought) for task, (_, bought) in found.items()),
         "",
         "## The paper's rows",
         "LLaDA-8B on GSM8K, a window of 256; teacher with half the budget: its ablation of static budgets.",
@@ -131,10 +131,10 @@ def bars(rows: Sequence[Row]) -> list[Point]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, SIDE)
+    parser = make_parser(__doc__, SIDE)
     parser.add_argument("--student", default="tiny-sdtt", help="the distilled model (default: tiny-sdtt)")
-    options = options_of(parser)
-    found = {task: measured(task, options) for task in options.tasks}
+    options = parse_options(parser)
+    found = {task: measure(task, options) for task in options.tasks}
     numbers: dict[str, Any] = {"limit": options.limit, "paper": PAPER}
     numbers |= {
         task: {"rows": [asdict(row) for row in rows], "student_to_half_teacher": asdict(bought)}
@@ -145,4 +145,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

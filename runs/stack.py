@@ -1,9 +1,9 @@
-"""The best stack of methods for each bundled task: searched on problems that no table is made of.
+"""Search for the best stack of methods for each bundled task, on problems that no result page uses.
 
-    python runs/stack.py                     # 200 problems a task
+    python runs/stack.py                     # 200 problems per task
 
-Goes through a grid of caches, selections, windows and stops; keeps, of those that lose at most half a point of accuracy
-here, the one that computes the fewest columns. What it really loses is measured by runs/methods.py on other problems.
+Tries a grid of caches, selections, windows and stopping rules; of those that lose at most half a point of accuracy, it
+picks the one that computes the fewest columns. runs/methods.py measures the accuracy on other problems.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from foretell.evaluation.report import Row, compare
 from foretell.evaluation.run import evaluate
 from methods import LOST, PARALLEL
 from page import percent, publish, table
-from shared import evaluation, go, options_of, parser_of
+from shared import evaluation, make_parser, parse_options, run_script
 
 OTHER = 77  # the seed of these problems
 SELECT = ("threshold", "threshold(0.7)", "factor", "frechet", "frechet(0.1)", "entropy_bound", "entropy_bound(0.5)")
@@ -29,14 +29,14 @@ CAUTIOUS = ("threshold(0.97)", "threshold(0.995)", "entropy_bound(0.01)")
 
 def grid() -> list[str]:
     bold, cautious = product(SELECT, CACHES, STOPS), product(CAUTIOUS, ("off", "prefix", "dual"), ("", PARALLEL))
-    return ["full", *(stacked(*parts) for parts in (*bold, *cautious))]
+    return ["full", *(make_recipe(*parts) for parts in (*bold, *cautious))]
 
 
-def stacked(transfer: str, cache: str, stop: str) -> str:
+def make_recipe(transfer: str, cache: str, stop: str) -> str:
     return f"full transfer={transfer} cache={cache} stop_at_eos=true {stop}".strip()
 
 
-def searched(task: str, options: argparse.Namespace) -> list[Row]:
+def search(task: str, options: argparse.Namespace) -> list[Row]:
     wanted = grid()
     print(f"{task}: {len(wanted)} stacks on {options.limit} problems", flush=True)
     what = evaluation("stack", task, ("all",), options, workers=1)
@@ -48,9 +48,9 @@ def pick(rows: list[Row]) -> Row:
 
 
 def main() -> None:
-    options = options_of(parser_of(__doc__, limit=200))
+    options = parse_options(make_parser(__doc__, limit=200))
     with ProcessPoolExecutor(max_workers=options.workers) as pool:
-        jobs = {task: pool.submit(searched, task, options) for task in options.tasks}
+        jobs = {task: pool.submit(search, task, options) for task in options.tasks}
         found = {task: job.result() for task, job in jobs.items()}
     best: dict[str, Any] = {}
     shown = []
@@ -70,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

@@ -1,11 +1,11 @@
-"""Proof that the bundled model is what its card says: accuracy, Prophet on it, early convergence, the gap's scale.
+"""Measure what the bundled model's card reports: accuracy, Prophet, early convergence, the scale of the gap.
 
-    python runs/tiny_proof.py                # 1000 held-out problems a task
-    python runs/tiny_proof.py --limit 50 --out DIR     # a look, in a minute or two
+    python runs/tiny_proof.py                # 1000 held-out problems per task
+    python runs/tiny_proof.py --limit 50 --out DIR     # a quick run of a minute or two
 
-Decodes every problem once in full, with traces, shared with other scripts; every stopping rule is then replayed on
-those traces. Can be interrupted and started again. Writes tiny.md and tiny.json, and, where these go to docs/results,
-the results part of the model's card.
+Every problem is decoded once in full, with traces shared with other scripts; every stopping rule is replayed on them.
+Writes tiny.md and tiny.json and, if the output folder is docs/results, the results in the model's card. Safe to
+interrupt: run the same command again to resume.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
 from page import publish, table
 from results_page import RESULTS
-from shared import SEED, TASKS, go, options_of, parser_of, studied
+from shared import SEED, TASKS, load_study, make_parser, parse_options, run_script
 
 FREE = ("word-free", "choice-free")  # the same problems without a pinned suffix
 
@@ -37,8 +37,8 @@ SHARES = (0.25, 0.5, 0.7)
 CARD = BUNDLED / "tiny" / "README.md"
 
 
-def rules() -> dict[str, Prophet]:
-    """The paper's rule, and the minimum in place of the mean, at the paper's thresholds and at multiples of them."""
+def make_rules() -> dict[str, Prophet]:
+    """Return the paper's rule by mean and by minimum gap, at the paper's thresholds and at multiples of them."""
     made = {}
     for scale in (1.0, 0.75, 1.25, 1.5):
         tau = Staged(PAPER.high * scale, PAPER.mid * scale, PAPER.low * scale)
@@ -48,9 +48,9 @@ def rules() -> dict[str, Prophet]:
     return made
 
 
-def replayed(one: Study) -> tuple[Row, ...]:
-    """Accuracy and cost of full decoding and of every rule."""
-    made = rules()
+def replay_rules(one: Study) -> tuple[Row, ...]:
+    """Return accuracy and cost of full decoding and of every rule."""
+    made = make_rules()
     records = one.records
     for name, rule in made.items():
         records += one.under(name, rule)
@@ -63,7 +63,7 @@ def convergence(one: Study) -> dict[str, Any]:
 
 
 def gaps(one: Study) -> dict[str, list[float]]:
-    """Quantiles of the gap over the answer's own tokens, at some points of the decoding, for right and wrong ends."""
+    """Return quantiles of the gap over the answer's tokens at several steps, for right and wrong final answers."""
     found = {}
     for kind, cases in (("right", one.right), ("wrong", [case for case in one.cases if not case.record.correct])):
         for share in (0.0, 0.25, 0.5, 0.75):
@@ -82,7 +82,7 @@ def _gap_at(case: Case, share: float) -> list[float]:
 
 
 def public_sudoku(options: argparse.Namespace) -> str:
-    """How many of the public 10-givens test puzzles (rows 9 to 108) are solved."""
+    """Solve the public test puzzles with 10 givens (rows 9 to 108) and report how many are right."""
     folder = os.environ.get("FORETELL_DATA")
     if not folder:
         return "FORETELL_DATA is not set, so the public puzzles were not tried."
@@ -94,13 +94,13 @@ def public_sudoku(options: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    options = options_of(parser_of(__doc__, public=TASKS))
+    options = parse_options(make_parser(__doc__, public=TASKS))
     found: dict[str, Any] = {"limit": options.limit}
     for task in (*TASKS, *FREE):
-        one = studied(task, options)
+        one = load_study(task, options)
         found[task] = {"convergence": convergence(one), "gaps": gaps(one)}
         if task in TASKS:
-            found[task]["rows"] = [asdict(row) for row in replayed(one)]
+            found[task]["rows"] = [asdict(row) for row in replay_rules(one)]
     found["public sudoku"] = public_sudoku(options)
     lines = markdown(found)
     publish("tiny", ["# The bundled model, measured", "", *lines], found, options)
@@ -164,4 +164,4 @@ def _gaps(found: dict[str, Any]) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    go(main)
+    run_script(main)

@@ -1,7 +1,7 @@
-"""The bundled model's training as a picture and a table: loss and held-out accuracy by step.
+"""Plot the training of the bundled model: loss and held-out accuracy by step.
 
-make train-tiny                 # leaves its log in work/train/tiny
-python runs/train_curves.py     # docs/results/tiny_training.{jsonl,png}, and the last lines on the screen
+make train-tiny                 # writes its log to work/train/tiny
+python runs/train_curves.py     # docs/results/tiny_training.{jsonl,png}, and prints the last values
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ def test_no_ratio_has_become_worse(part: str, bench: dict[str, Any]) -> None:
     sizes, big, thin = bench["bench_sizes"], bench["bench"].BIG, bench["bench"].THIN
     torch.set_num_threads(recorded[part]["threads"])
     measured = {
-        "a": lambda: sizes.beside_plain(big, recorded[part]["steps"], rounds=2),
-        "b": lambda: sizes.shares(big, recorded[part]["steps"]),
-        "d": lambda: sizes.memory(thin, tuple(recorded[part]["windows"])),
+        "a": lambda: sizes.compare_with_plain(big, recorded[part]["steps"], rounds=2),
+        "b": lambda: sizes.measure_shares(big, recorded[part]["steps"]),
+        "d": lambda: sizes.measure_memory(thin, tuple(recorded[part]["windows"])),
     }[part]()
     now = bench["bench_page"].ratios({part: measured})
     for name, before in bench["bench_page"].ratios({part: recorded[part]}).items():

@@ -1,4 +1,4 @@
-"""A small random checkpoint in LLaDA's format, with the bundled tokenizer, and a runner that stays in this process."""
+"""A small random checkpoint in LLaDA's format, with the bundled tokenizer, and a runner in this process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(run_once: Run) -> Run:
 
 @pytest.fixture(scope="session")
 def run_once() -> Run:
-    """The same for fixtures that several tests share."""
+    """Return a runner of commands, also for fixtures that several tests share."""
     runner = CliRunner()
 
     def invoke(*words: str | Path, stdin: str | None = None, code: int = 0) -> Result:

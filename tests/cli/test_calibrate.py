@@ -1,4 +1,4 @@
-"""`foretell calibrate`, and what its file does to the other commands."""
+"""`foretell calibrate`, and the use of its rule in other commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foretell.evaluation.manifest import read_manifest
 from tests.cli.conftest import WORDS, Run
 
 PROMPTS = [f"Tom has {number} boxes with {number + 1} apples each ." for number in range(2, 18)]
-WISH = ("--risk", "0.3", "--confidence", "0.9", "--family", "prophet")
+GOAL = ("--risk", "0.3", "--confidence", "0.9", "--family", "prophet")
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def rule(run_once: Run, checkpoint: Path, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("rule")
     file, out = folder / "prompts.txt", folder / "rule.json"
     file.write_text("\n".join(PROMPTS))
-    done = run_once("calibrate", checkpoint, "--prompts", file, "--out", out, *WISH)
+    done = run_once("calibrate", checkpoint, "--prompts", file, "--out", out, *GOAL)
     assert "prophet on prompts, n = 16, loss: consistency" in done.stdout
     assert "fewer steps on the calibration set" in done.stdout
     assert "16/16  full in 21.0 steps" in done.stderr, "no accuracy where nothing is graded"
@@ -29,12 +29,12 @@ def rule(run_once: Run, checkpoint: Path, tmp_path_factory: pytest.TempPathFacto
     return out
 
 
-def test_the_table_shows_where_the_walk_ended(run: Run, checkpoint: Path, rule: Path) -> None:
-    words = ("calibrate", checkpoint, "--prompts", rule.parent / "prompts.txt", "--out", rule, *WISH)
+def test_the_table_shows_the_rules_near_the_chosen_one(run: Run, checkpoint: Path, rule: Path) -> None:
+    words = ("calibrate", checkpoint, "--prompts", rule.parent / "prompts.txt", "--out", rule, *GOAL)
     near, whole = run(*words).stdout, run(*words, "--grid").stdout
     assert near.count("x  ") < whole.count("x  ") == 57
-    boldest = [line.split() for line in whole.splitlines() if line.endswith(("yes  ", "yes"))][-1]
-    assert float(boldest[0]) == read_certificate(rule).setting
+    fastest = [line.split() for line in whole.splitlines() if line.endswith(("yes  ", "yes"))][-1]
+    assert float(fastest[0]) == read_certificate(rule).setting
 
 
 def test_generate_uses_it(run: Run, checkpoint: Path, rule: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_trace_is_replayed_with_it(run: Run, checkpoint: Path, rule: Path, tmp
     assert "block_length is 3, not 8" in other.stderr
 
 
-def test_too_few_are_told_first_and_last(run: Run, checkpoint: Path, tmp_path: Path) -> None:
+def test_too_few_examples_are_reported_before_and_after(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "rule.json"
     done = run("calibrate", checkpoint, "--task", "choice", "--limit", "3", "--out", out)
     says = "3 examples cannot show a risk of at most 1% with confidence 0.95: at least 505 are needed"
@@ -106,23 +106,23 @@ def test_mistakes_are_named(run: Run, checkpoint: Path, tmp_path: Path, words: t
 def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
     prompts, judge, out = rule.parent / "prompts.txt", tmp_path / "judge.json", tmp_path / "rule.json"
     words = (checkpoint, "--prompts", prompts, "--work", rule.parent / "rule.work")
-    taught = run("judge", *words, "--out", judge, "--hidden", "0", "--look", "answer")
-    assert "336 steps of 16 examples" in taught.stdout
-    assert "without looking" in taught.stdout
+    trained = run("judge", *words, "--out", judge, "--hidden", "0", "--look", "answer")
+    assert "336 steps of 16 examples" in trained.stdout
+    assert "for always predicting that share" in trained.stdout
     refused = run("calibrate", *words, "--judge", judge, "--out", out, code=2)
     assert "all examples taught the judge" in refused.stderr
     more = tmp_path / "more.txt"
     more.write_text(prompts.read_text().replace("Tom", "Ann") + "\n" + PROMPTS[0])
-    done = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--out", out, *WISH[:4])
+    done = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--out", out, *GOAL[:4])
     assert "1 of 17 examples taught the judge and are left out" in done.stderr
     assert "judge on prompts, n = 16" in done.stdout
     found = read_certificate(out)
     live = run("generate", checkpoint, WORDS, "--recipe", "full", "--stop", out, "--json")
     assert json.loads(live.stdout)["steps"] == load(checkpoint).generate(WORDS, stop=found.stop).steps
     both = run(
-        "calibrate", checkpoint, "--prompts", more, "--judge", judge, "--family", "entropy", "--out", out, *WISH[:4]
+        "calibrate", checkpoint, "--prompts", more, "--judge", judge, "--family", "entropy", "--out", out, *GOAL[:4]
     )
-    assert "The boldest certified rule of each family" in both.stdout
+    assert "The fastest certified rule of each family" in both.stdout
     assert "2 families of rules were tried" in both.stdout
     assert read_certificate(out).family in ("entropy", "judge")
 
@@ -131,7 +131,7 @@ def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Pat
 def test_raw_prompts_are_another_evaluation(run: Run, checkpoint: Path, tmp_path: Path, command: str) -> None:
     words = {"eval": ("--task", "choice", "--recipe", "full steps=2", "--out", tmp_path / "work"), "calibrate": (
         *("--prompts", tmp_path / "prompts.txt", "--recipe", "full steps=2", "--out", tmp_path / "rule.json"),
-        *("--work", tmp_path / "work", *WISH),
+        *("--work", tmp_path / "work", *GOAL),
     )}  # fmt: skip
     (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS[:4]))
     run(command, checkpoint, *words[command], "--limit", "2", "--raw")

@@ -98,7 +98,7 @@ def test_a_model_that_cannot_read_a_benchmark_names_what_it_can(
 
 
 def test_only_tasks_that_fit_are_named(checkpoint: Path, data: Path, tmp_path: Path) -> None:
-    """Checked, not assumed: a context of 60 leaves room for short windows only."""
+    """The tasks are tried: a context of 60 has room only for short windows."""
     config = json.loads((checkpoint / "config.json").read_text())
     folder = tmp_path / "short"
     folder.mkdir()
@@ -160,7 +160,7 @@ def test_a_sweep_takes_a_layout(run: Run, checkpoint: Path, prompts: Path, tmp_p
 
 
 def test_a_worker_prepares_the_same(checkpoint: Path, prompts: Path, tmp_path: Path) -> None:
-    """It is given what the first process has made of the options."""
+    """A worker gets the options as the first process resolved them."""
     what = Evaluation(str(checkpoint), "prompts", ("full",), tmp_path, source=prompts, options={"answer_length": 3})
     first = PreparedEvaluation.prepare(what)
     assert first.ways[0].options == {"max_new_tokens": 24, "suffix": "The answer is", "answer_length": 3}

@@ -1,4 +1,4 @@
-"""`foretell generate`: prompts in, results out, and every way to get it wrong."""
+"""`foretell generate`: prompts, results and every kind of error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_prints_the_text_and_what_it_took(run: Run, checkpoint: Path) -> None:
 
 
 def test_a_full_decoding_claims_no_savings(run: Run, checkpoint: Path, tmp_path: Path) -> None:
-    """The pinned suffix takes no steps, of whatever budget."""
+    """The pinned suffix takes no steps."""
     took = run("generate", checkpoint, WORDS).stdout.splitlines()[1]
     assert took.startswith("21 of 24 steps (3 for given positions) · 21 forwards · ")
     assert took.endswith(" s · ran to the end")
@@ -114,7 +114,7 @@ def test_a_found_answer_is_watched_drawn_and_replayed(run: Run, checkpoint: Path
     assert "⟦" in watched
     shown = run("trace", "show", file).stdout
     assert "▼" in shown
-    assert "The answer was first drafted" in shown
+    assert "The final answer was first drafted" in shown
     assert str(row["answer"]) in shown
     again = run("trace", "replay", file, "--stop", "prophet(tau=staged(high=1.0))").stdout.splitlines()[1].split()
     assert again[:3] == ["0", "step", str(row["steps"])]
@@ -246,7 +246,7 @@ def test_mistakes_are_one_line(run: Run, checkpoint: Path, words: list[str], say
 def test_missing_things_are_named(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     assert "there is no folder 'no-such-model'" in run("generate", "no-such-model", WORDS, code=2).stderr
     silent = run("generate", checkpoint, code=2, stdin=WORDS).stderr
-    assert "give one prompt, or a file of them with --file; - in the place of either reads standard input" in silent
+    assert "give one prompt, or a file of them with --file; use - for either to read standard input" in silent
     assert "cannot read gone.jsonl: No such file" in run("generate", checkpoint, "--file", "gone.jsonl", code=2).stderr
     (tmp_path / "empty.jsonl").write_text("\n")
     assert "has no prompts" in run("generate", checkpoint, "--file", tmp_path / "empty.jsonl", code=2).stderr

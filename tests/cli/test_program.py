@@ -1,4 +1,4 @@
-"""The program around the commands: help, version, listings, the demo, and how it ends."""
+"""The program around the commands: help, version, listings, the demo and exit codes."""
 
 from __future__ import annotations
 
@@ -153,12 +153,12 @@ def test_demo_with_a_model(run: Run, checkpoint: Path, monkeypatch: pytest.Monke
         ("word", "The answer is 17", False),
         ("countdown", "29+67=91, 91-52=34", False),
         ("countdown", "29+62=91, 91-57=34", True),
-        ("of ones own", "The answer is 7", True),
+        ("unknown", "The answer is 7", True),
     ],
 )
 def test_demo_says_which_answers_are_right(task: str, text: str, right: bool) -> None:
     done = Completion(text, None, (), 1, 1, 1, 1, 1, "complete", 0.0)
-    assert demo_module._right(task, demo_module._problem(task), done) is right
+    assert demo_module._is_right(task, demo_module._choose_problem(task), done) is right
 
 
 def test_train_is_mounted_where_it_exists(run: Run) -> None:
@@ -175,7 +175,7 @@ def test_errors_of_a_real_process(checkpoint: Path) -> None:
 
 
 def test_a_terminal_without_these_characters(checkpoint: Path, tmp_path: Path) -> None:
-    """Marks get plain ones in their place; JSON, which a program reads, loses nothing."""
+    """Glyphs are replaced with ASCII ones; JSON, which programs read, is escaped without loss."""
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     file = tmp_path / "run.npz"
     watched = program("generate", checkpoint, WORDS, "-r", "prophet", "-w", "--trace", file, env=ascii_only)

@@ -1,4 +1,4 @@
-"""`foretell trace`: drawing and replaying stored trajectories."""
+"""`foretell trace`: drawing and replaying stored traces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from foretell import Engine, load, load_traces, save_traces
 from foretell.cli.chart import BAR, chart
 from foretell.cli.heatmap import GLYPHS, MARGIN, Cell, bins, cells
-from foretell.cli.replay import replayed
+from foretell.cli.replay import replay_trace
 from foretell.engine.codec import Codec
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
@@ -34,7 +34,7 @@ def test_show_draws_everything(run: Run, file: Path) -> None:
     for glyph in GLYPHS.values():
         assert glyph in shown
     assert "● mean gap  ─ tau(p)" in shown
-    assert f"last changed to it at step {trace.last_change() + 1} of {len(trace)}" in shown
+    assert f"did not change after step {trace.last_change() + 1} of {len(trace)}" in shown
     assert "commit" in shown
     assert "The answer is" in shown
 
@@ -114,7 +114,7 @@ def test_replay_tells_where_a_rule_fires(run: Run, file: Path) -> None:
 
 def test_replay_outcomes_differ_by_rule(file: Path) -> None:
     trace = load_traces(file)[1]
-    eager, paper, never = (replayed(trace, rule) for rule in (Prophet(Staged(high=0.0)), Prophet(), Never()))
+    eager, paper, never = (replay_trace(trace, rule) for rule in (Prophet(Staged(high=0.0)), Prophet(), Never()))
     assert eager.steps == 1
     assert paper.steps == len(load_traces(file)[0])
     assert (never.fired, never.steps, never.same) == (None, len(trace), True)
@@ -136,7 +136,7 @@ def test_a_trace_without_an_answer_region(run: Run, checkpoint: Path, tmp_path: 
     path = tmp_path / "run.npz"
     save_traces(path, [done.trace, whole.trace])
     shown = run("trace", "show", path).stdout
-    assert "The text was first drafted as it ended at step" in shown
+    assert "The final text was first drafted at step" in shown
     assert "▼" not in shown
     replay = run("trace", "replay", path, "--stop", "prophet(tau=staged(high=0.0))")
     assert "no answer region was recorded" in replay.stderr

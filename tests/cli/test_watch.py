@@ -1,4 +1,4 @@
-"""Watching: every state can be told from the others, with and without colour, and a log has no escape codes."""
+"""Watching: every look differs from the others, with and without colour, and a log has no escape codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from foretell import Completion, Engine, Frame, load
-from foretell.cli.canvas import Canvas, Look, speller, stretch
+from foretell.cli.canvas import Canvas, Look, contiguous_span, speller
 from foretell.cli.race import play
 from foretell.cli.race import run as race
 from foretell.cli.watch import View, gauge, status, watch
@@ -51,7 +51,7 @@ def test_looks_differ_without_colour() -> None:
     attributes = set()
     for look in Look:
         words = {word for word in look.value.split() if word in ("bold", "dim", "italic", "reverse", "underline")}
-        attributes.add((look is Look.MASK, frozenset(words)))  # a mask has a glyph of its own
+        attributes.add((look is Look.MASK, frozenset(words)))  # a mask has its own glyph
     assert len(attributes) == len(Look)
 
 
@@ -99,7 +99,7 @@ def test_gauge(value: float, bar: float, says: str) -> None:
 
 
 def test_gauge_says_what_is_measured(engine: Engine) -> None:
-    """A certainty rises to its bar as a gap does, and carries its own name."""
+    """A certainty rises to its threshold as a gap does, under its own name."""
     console = screen()
     watch(engine.stream(WORDS, recipe="sure"), speller(engine.codec), console)
     shown = console.export_text()
@@ -114,12 +114,12 @@ def test_gauge_grows_with_the_gap() -> None:
     assert lengths == sorted(set(lengths))
 
 
-def test_only_one_stretch_is_bracketed() -> None:
+def test_only_one_contiguous_span_is_bracketed() -> None:
     none = (False,) * 4
-    assert stretch((False, True, True, False), none) == (1, 2)
+    assert contiguous_span((False, True, True, False), none) == (1, 2)
     for unclear in ((True, False, True), (True, True), (False, False)):
-        assert stretch(unclear, none) == (-1, -1)
-    assert stretch((False, True, False, True), (False, False, True, False)) == (1, 3)
+        assert contiguous_span(unclear, none) == (-1, -1)
+    assert contiguous_span((False, True, False, True), (False, False, True, False)) == (1, 3)
 
 
 def test_a_race_is_played_to_its_end(engine: Engine) -> None:
@@ -142,7 +142,7 @@ def test_drawing_skips_frames_but_not_the_end(engine: Engine) -> None:
 
 
 def test_progress_and_measure_are_the_rules_own(engine: Engine) -> None:
-    """Under a token clock p is the share of the window that is filled, as the threshold sees it."""
+    """With a token clock, p is the filled share of the window, as the threshold uses it."""
     recipe = "threshold transfer.value=0.1 stop=prophet(tau=linear(1.0,0.0),reduce=min,clock=tokens)"
     before = 3 / 24  # the pinned suffix
     for canvas in canvases(engine, recipe):

@@ -1,4 +1,4 @@
-"""runs/bench.py at small sizes: what it measures, what it writes, and what it says of its goals."""
+"""runs/bench.py at small sizes: what it measures, what it writes, and its goals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_all_parts_make_a_page(modules: dict[str, Any], tmp_path: Path, monkeypa
     assert "best stack, synchronous" not in found["c"]["ways"]
     for words_of_it in ("## (a)", "## (f)", "| full, one by one | 1.00x | 100.0 |", "torchao is not installed"):
         assert words_of_it in page
-    assert page.count("RiskGoal:") == 7
+    assert page.count("Goal:") == 7
     assert (tmp_path / "bench.png").exists()
     assert "[bench](bench.md)" in (tmp_path / "README.md").read_text()
     ratios = modules["bench_page"].ratios(found)
@@ -68,10 +68,10 @@ def vars_of(size: Any) -> dict[str, Any]:
 
 
 def test_memory_is_flat_in_the_window(modules: dict[str, Any]) -> None:
-    """With a vocabulary so large that a chunk of the statistics is a row."""
+    """The vocabulary is so large that each chunk of the statistics is one row."""
     sizes = modules["bench_sizes"]
     thin = sizes.Size(16, 1, 1 << 18, 8, 64, 8)
-    found = sizes.memory(thin, (64, 128, 256))["rows"]
+    found = sizes.measure_memory(thin, (64, 128, 256))["rows"]
     read = 8 + sizes.ANSWER  # the block and the answer
     assert found["full"][-1] == pytest.approx(8, abs=2.5)
     assert found["prophet"][-1] == pytest.approx(read, abs=2.5)

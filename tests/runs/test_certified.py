@@ -1,4 +1,4 @@
-"""What runs/certified.py makes of outcomes that are known, and what its page says of them."""
+"""The results and the page of runs/certified.py for known outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def planted(rules: int, steps: int, bold: int = 0, errors: int = 0) -> Outcomes:
-    """Rules of so many steps of 16 that lose nothing; with `bold`, all but the first have other steps, and errors."""
+    """Return rules that take `steps` of 16 steps and lose nothing; with `bold`, all but the first take that and err."""
     taken, changed = np.full((rules, PROBLEMS), steps), np.zeros((rules, PROBLEMS), dtype=bool)
     if bold:
         taken[1:], changed[1:, :errors] = bold, True
@@ -44,7 +44,7 @@ def found(script: Any) -> Any:
 
 
 def test_shared_takes_the_fastest_that_its_part_of_delta_certifies(script: Any, found: Any) -> None:
-    rows = {(row.family, row.loss, row.risk): row for row in script.rows("word", found)}
+    rows = {(row.family, row.loss, row.risk): row for row in script.measure("word", found)}
     assert len(rows) == 12 * 2 * 4
     assert len(script.SHARING) == 9
     assert not {"sched", script.BOTH} & {*script.SHARING}, "they look elsewhere than the recipe does"
@@ -63,8 +63,8 @@ def test_shared_takes_the_fastest_that_its_part_of_delta_certifies(script: Any, 
 
 
 def test_the_picture_shows_draws(script: Any, found: Any) -> None:
-    rows = [*script.rows("word", found)]
-    lines = script.panel("word", found, rows).lines
+    rows = [*script.measure("word", found)]
+    lines = script.make_panel("word", found, rows).lines
     assert script.BOTH not in lines
     assert (lines["shared"].speedups, lines["shared"].published) == ([], None)
     mine = [row for row in rows if row.family == "linear" and row.loss == "consistency"]
@@ -78,25 +78,25 @@ def kept(above: float = 0.0, violations: float = 0.0, stops: float = 1.0) -> Cov
 
 
 def test_the_verdict_counts_draws_and_splits(script: Any) -> None:
-    Row = script.Row  # noqa: N806
+    result = script.FamilyResult
     rows = [
-        Row("word", "a", "success", 0.01, kept(above=0.09, violations=0.02), kept(above=0.5, violations=0.4), None),
-        Row("word", "b", "success", 0.02, kept(violations=0.05), kept(above=0.04, violations=0.6), None),
-        Row("choice", "a", "success", 0.005, kept(stops=0.0), kept(), None),
-        Row("choice", "b", "success", 0.05, kept(above=0.06, violations=0.06), kept(above=0.3), None),
+        result("word", "a", "success", 0.01, kept(above=0.09, violations=0.02), kept(above=0.5, violations=0.4), None),
+        result("word", "b", "success", 0.02, kept(violations=0.05), kept(above=0.04, violations=0.6), None),
+        result("choice", "a", "success", 0.005, kept(stops=0.0), kept(), None),
+        result("choice", "b", "success", 0.05, kept(above=0.06, violations=0.06), kept(above=0.3), None),
     ]
-    draws = script.over_draws(rows)
+    draws = script.describe_draws(rows)
     assert "keep delta in 3 of 4 cases (a task, a family, an eps), 3 of which stop early at all" in draws
     assert "at worst 6.0% of the draws (b on choice at 5%) have a rule above eps" in draws
     assert "The naive choice keeps it in 2; at worst 60.0% of the draws (b on word at 2%) do, on average 25.0%" in draws
-    splits = script.over_splits(rows)
+    splits = script.describe_splits(rows)
     assert "in 2 of 4 cases, at worst in 9.0% of the splits (a on word at 1%)" in splits
     assert "the naive choice in 2, at worst in 50.0% of the splits (a on word at 1%)" in splits
     assert "a held-out half is a sample itself" in splits
 
 
 def test_the_headline_is_not_the_family_named_after_looking(script: Any, found: Any) -> None:
-    rows = [*script.rows("word", found)]
+    rows = [*script.measure("word", found)]
     lines = script.verdict(rows, {"word": (3.0, 2.5)})
     (said,) = (line for line in lines if line.startswith("- consistency, word, at 1% / 95%"))
     assert "prophet-min, Prophet by its smallest gap, has 2.00x; shared 4." in said

@@ -1,4 +1,4 @@
-"""What runs/judge.py says of its numbers."""
+"""The conclusions of runs/judge.py from its numbers."""
 
 from __future__ import annotations
 

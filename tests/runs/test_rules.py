@@ -1,4 +1,4 @@
-"""Replays that are kept are those of the code that runs, and nothing of a family is lost on the way."""
+"""Stored replays belong to the code that runs, and a renamed judge keeps all fields of its family."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def watched(do: Callable[..., Any], files: set[Path]) -> Callable[..., Any]:
-    """The same function; the project's files that it runs through are added to `files`."""
+    """Return the function wrapped so that the project's files that it runs are added to `files`."""
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
@@ -68,7 +68,7 @@ def test_a_small_limit_teaches_fewer_problems(
 ) -> None:
     folders = ("--model", str(checkpoint), "--tasks", "sudoku", "--out", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["certified", *folders, *words])
-    assert importlib.import_module("shared").options_of(rules.parser(None)).taught == taught
+    assert importlib.import_module("shared").parse_options(rules.make_rules_parser(None)).taught == taught
 
 
 @pytest.fixture
@@ -90,13 +90,13 @@ def test_what_is_kept_is_what_the_imported_code_made(
 
     monkeypatch.setattr(rules, "outcomes", counted)
     for _ in range(2):
-        pool.replayed(FAMILIES["entropy"])
+        pool.replay(FAMILIES["entropy"])
     assert len(made) == 1
     monkeypatch.setattr(rules, "ROOT", tmp_path)  # whatever happens to the files, this is the code that runs
-    pool.replayed(FAMILIES["entropy"])
+    pool.replay(FAMILIES["entropy"])
     assert len(made) == 1
     monkeypatch.setattr(rules, "VERSION", "another")
-    pool.replayed(FAMILIES["entropy"])
+    pool.replay(FAMILIES["entropy"])
     assert len(made) == 2
 
 
@@ -105,4 +105,4 @@ def test_a_judge_under_another_name_is_the_same_family(rules: Any, pool: Any, mo
     assert family.published is not None
     monkeypatch.setattr(rules, "taught", lambda *_: argparse.Namespace(save=Path.touch))
     monkeypatch.setattr(rules, "judged", lambda _: family)
-    assert pool.judge("mine", JudgeConfig()) == replace(family, name="mine")
+    assert pool.train_judge("mine", JudgeConfig()) == replace(family, name="mine")

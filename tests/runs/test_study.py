@@ -24,7 +24,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a script with its decodings and results in a folder of this test; returns the page on one line."""
+    """Return a function that runs a script in this test's folder and returns the page on one line."""
     monkeypatch.syspath_prepend(str(RUNS))
 
     def started(script: str, model: Path, *words: str) -> str:
@@ -52,7 +52,7 @@ def numbers(folder: Path, script: str) -> dict[str, Any]:
 
 
 def folders(folder: Path) -> set[str]:
-    """The decodings that there are, without the model's name."""
+    """Return the folders of all decodings, without the model's name."""
     return {
         "/".join(path.parent.relative_to(folder / "work").parts[1:]) for path in folder.glob("work/**/manifest.json")
     }
@@ -74,7 +74,7 @@ def test_a_replay_that_is_not_the_live_run_is_refused(
     run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(RUNS))
-    monkeypatch.setattr(importlib.import_module("main_table"), "agreeing", lambda *_: 0)
+    monkeypatch.setattr(importlib.import_module("main_table"), "count_agreeing", lambda *_: 0)
     with pytest.raises(RequestError, match="only 0 of 3 live decodings"):
         run("main_table", checkpoint, "--tasks", "sudoku", "--limit", "1")
 
@@ -122,7 +122,7 @@ def test_found_regions_that_are_not_the_live_ones_are_refused(
 ) -> None:
     monkeypatch.syspath_prepend(str(RUNS))
     script = importlib.import_module("found_regions")
-    monkeypatch.setattr(script, "decoded", lambda one, _: {one.cases[0].example.id: (0, None)})
+    monkeypatch.setattr(script, "decode_live", lambda one, _: {one.cases[0].example.id: (0, None)})
     with pytest.raises(RequestError, match="sudoku: only 0 of 4 live decodings are what the replay says"):
         run("found_regions", checkpoint, "--tasks", "sudoku", "--limit", "1")
 
@@ -144,10 +144,10 @@ def test_a_missing_extra_and_code_that_is_not_allowed_end_a_script_in_one_line(
     (data / "mbpp").mkdir()
     write(data / "mbpp" / "hf_test.jsonl", ROWS["mbpp"])
     with pytest.raises(SystemExit, match=r"^error: .* has to be allowed: --allow-code-execution$"):
-        shared.go(lambda: run("main_table", literate, "--tasks", "mbpp", "--data", str(data)))
+        shared.run_script(lambda: run("main_table", literate, "--tasks", "mbpp", "--data", str(data)))
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(SystemExit, match=r"^error: .* pip install 'foretell\[lab\]'$"):
-        shared.go(lambda: run("main_table", literate, "--tasks", "mmlu", "--limit", "1", "--data", str(data)))
+        shared.run_script(lambda: run("main_table", literate, "--tasks", "mmlu", "--limit", "1", "--data", str(data)))
     assert folders(tmp_path) == set()
 
 
@@ -178,14 +178,14 @@ def test_changes_beside_the_papers(
     rise: float, before: tuple[float, float], after: tuple[float, float], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(RUNS))
-    assert importlib.import_module("convergence").changed(rise, before, after) == said
+    assert importlib.import_module("convergence").classify_change(rise, before, after) == said
 
 
 def test_the_index_says_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(RUNS))
     module = importlib.import_module("results_page")
     page = "# A\n- no remark: differs\n## Beside the paper\n- a: differs.\n- b: agrees.\n- c: not decided at this n.\n"
-    text = module.index({"gap": page + "\n## Next\n- d: differs", "own": "# Title\n"})
+    text = module.make_index({"gap": page + "\n## Next\n- d: differs", "own": "# Title\n"})
     assert "- [gap](gap.md): a: differs." in text
     assert "no remark" not in text
     assert "d: differs" not in text

@@ -1,15 +1,15 @@
-"""The command line: one file a command, and nothing heavy imported before a command runs."""
+"""The command line: one file per command; heavy modules are imported only when a command runs."""
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """The `foretell` program."""
+    """Run the `foretell` program."""
     try:
-        from foretell.cli.app import app  # noqa: PLC0415  typer is only for those who type
-        from foretell.cli.plain import degrade  # noqa: PLC0415
+        from foretell.cli.app import app  # noqa: PLC0415  only the command line needs typer
+        from foretell.cli.plain import replace_unencodable  # noqa: PLC0415
 
-        degrade()
+        replace_unencodable()
         app()
-    except KeyboardInterrupt:  # before or after a command; `app` itself answers for the time between
+    except KeyboardInterrupt:  # before or after a command; `app` handles it during one
         raise SystemExit(130) from None

@@ -1,4 +1,4 @@
-"""The `foretell` program: its commands, its version, and how every one of them ends."""
+"""The `foretell` program: its commands, its version and its exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Program(TyperGroup):
-    """Turns what a command raises into one line and an exit code; a traceback is for bugs only."""
+    """Turns the errors of commands into one line and an exit code; only a bug shows a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -36,10 +36,10 @@ class Program(TyperGroup):
             problem("interrupted", style="yellow")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # The reader has left, as `head` does; the exit must not try to flush what it will never read.
+            # The reader is gone, e.g. `head`; the flush at exit would fail again, so stdout becomes /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(PIPE_CLOSED) from None
-        except OSError as error:  # a full disk, a file that may not be written
+        except OSError as error:  # e.g. a full disk or a file without write permission
             problem(f"error: {error}")
             raise typer.Exit(FAILED) from None
 
@@ -63,10 +63,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def program(
     _version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Decode diffusion language models, and stop as soon as the answer is settled."""
+    """Decode diffusion language models and stop as soon as the answer is settled."""
 
 
 app.command()(generate.generate)
@@ -86,10 +86,10 @@ if find_spec(TRAIN) is not None:
 
     @app.command(
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-        help="Train a masked diffusion model of LLaDA's format.",
+        help="Train a masked diffusion model in LLaDA's format.",
     )
     def train(ctx: typer.Context) -> None:
-        # Imported only now: training pulls in everything, and `foretell --help` should not wait for it.
+        # Imported only here: training imports everything, and `foretell --help` should not wait for that.
         from importlib import import_module  # noqa: PLC0415
 
         inner = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -1,4 +1,4 @@
-"""`foretell bench`: how much faster a model decodes a queue of prompts, by recipe and by how the queue is served."""
+"""`foretell bench`: compare how fast a queue of prompts is decoded, by recipe and by kind of batching."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ SEED = 0
 
 
 def bench(
-    model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
-    file: Annotated[str | None, Option(help="Prompts: JSON lines, or a .txt; default: word problems.")] = None,
-    requests: Annotated[int, Option(help="Word problems, where there is no file.")] = 16,
+    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    file: Annotated[str | None, Option(help="File of prompts: JSON lines or .txt (default: word problems).")] = None,
+    requests: Annotated[int, Option(help="Number of word problems, if there is no file.")] = 16,
     recipe: Annotated[
-        list[str] | None, Option("--recipe", "-r", help="The others are compared with the first.")
+        list[str] | None, Option("--recipe", "-r", help="Recipe to time; the first one is the baseline. Repeatable.")
     ] = None,
-    batch_size: Annotated[int, Option(help="Prompts decoded together.")] = 8,
-    rounds: Annotated[int, Option(help="Runs of each way, after one to warm up.")] = 3,
-    max_new_tokens: Annotated[int | None, Option(help="Positions of the window.")] = None,
-    steps: Annotated[int | None, Option(help="Most steps to take.")] = None,
-    block_length: Annotated[int | None, Option(help="Positions of a block.")] = None,
-    suffix: Annotated[str | None, Option(help='Text pinned before the answer: "The answer is".')] = None,
-    answer_length: Annotated[int | None, Option(help="Tokens of the answer.")] = None,
-    device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
-    dtype: Annotated[str | None, Option(help="float32, bfloat16 or float16.")] = None,
-    threads: Annotated[int | None, Option(help="Of torch; default: 1 if the model is small.")] = None,
+    batch_size: Annotated[int, Option(help="Number of prompts decoded together.")] = 8,
+    rounds: Annotated[int, Option(help="Number of timed runs, after one warm-up run.")] = 3,
+    max_new_tokens: Annotated[int | None, Option(help="Length of the response window in tokens.")] = None,
+    steps: Annotated[int | None, Option(help="Maximum number of steps.")] = None,
+    block_length: Annotated[int | None, Option(help="Length of a block in tokens.")] = None,
+    suffix: Annotated[str | None, Option(help='Text pinned before the answer, e.g. "The answer is".')] = None,
+    answer_length: Annotated[int | None, Option(help="Length of the answer in tokens.")] = None,
+    device: Annotated[str, Option(help="Device: cpu, cuda, cuda:1, ...")] = "cpu",
+    dtype: Annotated[str | None, Option(help="Data type: float32, bfloat16 or float16.")] = None,
+    threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
-    quantize: Annotated[str | None, Option(help="int8: round the weights.")] = None,
+    quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
 ) -> None:
-    """Compare recipes, and a queue served one by one, in batches that finish together, and continuously.
+    """Compare the speed of recipes. Prompts are decoded singly, in synchronous batches and in continuous batches.
 
-    Ratios of medians; all ways take turns in this process. One by one under the first recipe is 1.
+    Reports ratios of median times, relative to the first recipe without batches. All runs take turns in this process.
 
     foretell bench tiny --requests 32
     """
@@ -59,15 +59,15 @@ def bench(
     for name in ("requests", "batch_size", "rounds"):
         if given[name] < 1:
             raise RequestError(f"--{name.replace('_', '-')} must be at least 1, got {given[name]}")
-    prompts = _prompts(file, requests)
+    prompts = _read_prompts(file, requests)
     engine = open_engine(model, device, dtype, threads, compile=compile_, quantize=quantize)
     texts = tuple(dict.fromkeys(recipe or RECIPES))
-    orders = {text: engine.template(recipe=text, **_window(engine, options)) for text in texts}
-    note(remark for order in orders.values() for remark in order.notes)
+    templates = {text: engine.template(recipe=text, **_with_layout(engine, options)) for text in texts}
+    note(remark for template in templates.values() for remark in template.notes)
     every = {
         (text, service): way
-        for text, order in orders.items()
-        for service, way in ways(engine, [(prompt, order) for prompt in prompts], batch_size).items()
+        for text, template in templates.items()
+        for service, way in ways(engine, [(prompt, template) for prompt in prompts], batch_size).items()
     }
     named = {f"{service}, {text}": way for (text, service), way in every.items()}
     found = in_turn(named, rounds, lambda name, turn, took: say(f"{turn}/{rounds}  {took:7.2f} s  {name}", style="dim"))
@@ -78,7 +78,7 @@ def bench(
 _OPTIONS = ("max_new_tokens", "steps", "block_length", "suffix", "answer_length")
 
 
-def _prompts(file: str | None, count: int) -> list[Prompt]:
+def _read_prompts(file: str | None, count: int) -> list[Prompt]:
     from foretell.cli.prompts import gather  # noqa: PLC0415
     from foretell.evaluation.benchmarks.bundled import BUNDLED  # noqa: PLC0415
 
@@ -87,8 +87,8 @@ def _prompts(file: str | None, count: int) -> list[Prompt]:
     return [one.prompt for one in BUNDLED["word"].examples(None, count, SEED)]
 
 
-def _window(engine: Engine, given: dict[str, Any]) -> dict[str, Any]:
-    """What was asked for, over the layout that the model describes, or else that of the word problems."""
+def _with_layout(engine: Engine, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the given options; a model without layouts also gets the layout of the word problems."""
     from foretell.evaluation.benchmarks.bundled import BUNDLED  # noqa: PLC0415
 
     return given if engine.layouts else dict(BUNDLED["word"].options) | given

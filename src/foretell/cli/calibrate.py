@@ -1,4 +1,4 @@
-"""`foretell calibrate`: the fastest stopping rule that keeps a risk, with its certificate."""
+"""`foretell calibrate`: choose the fastest stopping rule within a given risk and write its certificate."""
 
 from __future__ import annotations
 
@@ -8,43 +8,58 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from foretell.cli.evaluate import decoding, sharing, window
+from foretell.cli.evaluate import decoding_options, window_options, with_options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from foretell.certify.calibrate import Calibrated
 
-NEAR = 4  # members of the family shown on either side of the boldest certified one
+NEAR = 4  # rules shown on either side of the fastest certified one
 
 
-@sharing(decoding, window)
+@with_options(decoding_options, window_options)
 def calibrate(
-    rest: dict[str, Any],
-    model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
-    out: Annotated[Path, Option(help="The rule's file; use it with --stop.")] = Path("rule.json"),
-    task: Annotated[str | None, Option("--task", "-t", help="What to decode; `foretell tasks` lists them.")] = None,
-    prompts: Annotated[Path | None, Option(help="Or a file of prompts; success needs an answer in each.")] = None,
-    risk: Annotated[float, Option(help="The share of examples that may lose by stopping early.")] = 0.01,
-    confidence: Annotated[float, Option(help="How sure that has to be.")] = 0.95,
+    settings: dict[str, Any],
+    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    out: Annotated[Path, Option(help="File to write the rule to; use it with --stop.")] = Path("rule.json"),
+    task: Annotated[str | None, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")] = None,
+    prompts: Annotated[
+        Path | None, Option(help="File of prompts instead of a task; --loss success needs an answer in each.")
+    ] = None,
+    risk: Annotated[float, Option(help="Largest share of examples with a loss (see --loss) by stopping early.")] = 0.01,
+    confidence: Annotated[float, Option(help="Probability with which the risk must hold.")] = 0.95,
     loss: Annotated[
-        str, Option(help="consistency: another answer than in full; success: wrong where that is right.")
+        str,
+        Option(
+            help="consistency: the answer differs from full decoding's; success: only full decoding's answer is right."
+        ),
     ] = "consistency",
     family: Annotated[
         list[str] | None,
         Option(
-            "--family", "-f", help="The rules to choose from, one or several; default: all; an unknown name lists them."
+            "--family",
+            "-f",
+            help="Family of rules to choose from (default: all; an unknown name lists them). Repeatable.",
         ),
     ] = None,
-    judge: Annotated[Path | None, Option(help="Or a trained judge's file, whose bar is chosen.")] = None,
-    recipe: Annotated[str, Option("--recipe", "-r", help="What it is to hold for; its own rule is left out.")] = "full",
-    against: Annotated[
-        str | None, Option(help="Another recipe whose answers count; default: the same without stopping.")
+    judge: Annotated[
+        Path | None, Option(help="File of a trained judge whose threshold is chosen, as another family.")
     ] = None,
-    work: Annotated[Path | None, Option(help="Folder for the decodings; default: beside the rule.")] = None,
-    grid: Annotated[bool, Option("--grid", help="Show every member of the family, not only the nearest.")] = False,
+    recipe: Annotated[
+        str, Option("--recipe", "-r", help="Recipe to certify the rule for; its own stopping rule is ignored.")
+    ] = "full",
+    against: Annotated[
+        str | None, Option(help="Recipe to compare answers with (default: the same recipe without stopping).")
+    ] = None,
+    work: Annotated[Path | None, Option(help="Folder for the decodings (default: next to the rule).")] = None,
+    grid: Annotated[
+        bool, Option("--grid", help="Show every rule of the family, not only those near the chosen one.")
+    ] = False,
 ) -> None:
-    """Choose the fastest stopping rule that keeps a risk; killed at any moment, the same command goes on.
+    """Choose the fastest stopping rule within a given risk. Writes the rule with its certificate.
+
+    Safe to interrupt: run the same command again to resume.
 
     foretell calibrate tiny --task choice --limit 2000 --risk 0.01 --confidence 0.95 --out rule.json
 
@@ -56,26 +71,26 @@ def calibrate(
     from foretell.certify.search import RiskGoal  # noqa: PLC0415
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
-    from foretell.cli.evaluate import following  # noqa: PLC0415
+    from foretell.cli.evaluate import show_progress  # noqa: PLC0415
 
     families: list[str | Family] = [*(family or []), *([] if judge is None else [judged(judge)])]
     goal = RiskGoal(risk, confidence, loss, families or ALL, against)
-    options = rest.pop("options")
-    plan = Calibration.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), goal)
+    options = settings.pop("options")
+    plan = Calibration.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **settings), goal)
     note(plan.notes)
-    with following(plan.total, plan.there, graded=plan.bench.graded) as tally:
+    with show_progress(plan.total, plan.there, graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.certificate.save(out)
     screen = console()
     if len(made.walks) > 1:
-        screen.print(overview(made), "")
-    screen.print(table(made, everything=grid))
-    screen.print(closing(made), soft_wrap=not screen.is_terminal)
+        screen.print(families_table(made), "")
+    screen.print(rules_table(made, everything=grid))
+    screen.print(describe(made), soft_wrap=not screen.is_terminal)
     say(f"wrote {out}", style="dim")
 
 
-def closing(made: Calibrated) -> str:
-    """What was found, in words."""
+def describe(made: Calibrated) -> str:
+    """Return the result as text."""
     found = made.certificate
     if not found.certified:
         return f"Nothing is certified, so the rule never stops: {found.says}."
@@ -83,9 +98,9 @@ def closing(made: Calibrated) -> str:
     return f"{found.stop}: {found.speedup:.2f}x fewer steps on the calibration set.\n{says}."
 
 
-def overview(made: Calibrated) -> Table:
-    """Where the walk along each family ended."""
-    shown = _table("The boldest certified rule of each family", ("family", "risk", "speedup", "rule"))
+def families_table(made: Calibrated) -> Table:
+    """Return one row per family with its fastest certified rule."""
+    shown = _table("The fastest certified rule of each family", ("family", "risk", "speedup", "rule"))
     for walk in made.walks:
         last = walk.boldest
         row = (
@@ -97,8 +112,8 @@ def overview(made: Calibrated) -> Table:
     return shown
 
 
-def table(made: Calibrated, everything: bool) -> Table:
-    """The walk along the rule's family, or the part of it where it ended."""
+def rules_table(made: Calibrated, everything: bool) -> Table:
+    """Return one row per tested rule of the chosen family, or only those near the chosen rule."""
     from rich.text import Text  # noqa: PLC0415
 
     found, trials = made.certificate, made.walk.trials

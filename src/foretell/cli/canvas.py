@@ -1,4 +1,4 @@
-"""The canvas as text: every position in the layout of the real text, drawn by what has become of it."""
+"""The canvas as text: every position at its place in the text, drawn by its status."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Spell = Callable[[int], str]
 
 
 class Look(Enum):
-    """What has become of a position. Each look differs from the others without colour as well."""
+    """The status of a position. Looks can be told apart even without colour."""
 
-    MASK = "bright_black"  # drawn as shade
-    DRAFT = "dim italic"  # still masked, but the same draft twice in a row
+    MASK = "bright_black"  # drawn as shading
+    DRAFT = "dim italic"  # still masked, with the same draft twice in a row
     FRESH = "bold reverse cyan"  # committed by this step
     DONE = "default"
     PINNED = "bold"
@@ -47,7 +47,7 @@ def legend() -> Text:
 
 
 def speller(codec: Codec) -> Spell:
-    """How each token is written on a canvas: ends as a dot, line ends as they are."""
+    """Return a function that writes a token on a canvas: end tokens as a dot, line breaks unchanged."""
     known: dict[int, str] = {}
 
     def spell(token: int) -> str:
@@ -61,7 +61,7 @@ def speller(codec: Codec) -> Spell:
 
 
 class Canvas:
-    """Follows the frames of one decoding; drawing reads the latest and may skip any."""
+    """Holds the latest frame of one decoding for drawing; frames may be skipped."""
 
     def __init__(self, spell: Spell) -> None:
         self.spell = spell
@@ -89,22 +89,22 @@ class Canvas:
         return Look.DRAFT if self.steady[at] else Look.MASK
 
     def text(self, brief: bool = False) -> Text:
-        """The whole window, with the answer in brackets where it is one stretch.
+        """Return the whole window, with the answer in brackets if it is contiguous.
 
-        Brief, for a log: one shade a mask, drafts of the answer only, with a question mark behind them.
+        If `brief`, for a log: one glyph per mask; only drafts of the answer are shown, followed by a question mark.
         """
         if self.frame is None:
             return Text()
         pieces = [self.spell(token) for token in self.frame.tokens]
         spaced, drawn, before = looks_spaced(pieces), Text(), ""
-        first, last = stretch(self.frame.answer, self.frame.pinned)
+        first, last = contiguous_span(self.frame.answer, self.frame.pinned)
         for at, piece in enumerate(pieces):
             if spaced and not before == piece == END:
                 drawn.append(blank_between(before, piece))
             look, before = self.look(at), piece
             if brief and look is Look.DRAFT and not first <= at <= last:
                 look = Look.MASK
-            body = SHADE if brief and look is Look.MASK else _body(piece.removeprefix("##"), look)
+            body = SHADE if brief and look is Look.MASK else _draw_piece(piece.removeprefix("##"), look)
             if at == first:
                 blank = len(body) - len(body.lstrip(" "))
                 drawn.append(" " * blank).append(OPEN, style="bold green")
@@ -116,16 +116,16 @@ class Canvas:
         return drawn
 
     def line(self) -> str:
-        """The window on one line of plain text, for a log."""
+        """Return the window on one line of plain text, for a log."""
         plain = " ".join(self.text(brief=True).plain.replace("⏎", " ").split())
         plain = re.sub(f"(?<={SHADE}) (?={SHADE})", "", plain)
         return re.sub(f"{END}+", END, plain)
 
 
-def stretch(where: Sequence[bool], pinned: Sequence[bool]) -> tuple[int, int]:
-    """First and last true value of `where`, if only pinned positions lie between them; (-1, -1) otherwise.
+def contiguous_span(where: Sequence[bool], pinned: Sequence[bool]) -> tuple[int, int]:
+    """Return the first and last true index of `where` if all between are true or pinned, else (-1, -1).
 
-    Also (-1, -1) where there is nothing to tell apart: no true value, or nothing else.
+    Also (-1, -1) if none or all of the values are true: then brackets would say nothing.
     """
     hits = [at for at, inside in enumerate(where) if inside]
     between = range(hits[0], hits[-1]) if hits else range(0)
@@ -134,7 +134,7 @@ def stretch(where: Sequence[bool], pinned: Sequence[bool]) -> tuple[int, int]:
     return hits[0], hits[-1]
 
 
-def _body(piece: str, look: Look) -> str:
+def _draw_piece(piece: str, look: Look) -> str:
     if look is Look.MASK:
         blank = len(piece) - len(piece.lstrip(" "))
         return " " * blank + SHADE * max(1, min(8, len(piece.strip())))
@@ -142,7 +142,7 @@ def _body(piece: str, look: Look) -> str:
 
 
 def _append(drawn: Text, body: str, look: Look) -> None:
-    """Only what can be seen is styled: a reversed blank would stand out as a bar."""
+    """Append `body` with only its visible part styled: a reversed blank would look like a bar."""
     bare = body.strip(" ")
     left = len(body) - len(body.lstrip(" "))
     drawn.append(" " * left).append(bare, style=look.value).append(" " * (len(body) - left - len(bare)))

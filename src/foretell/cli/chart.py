@@ -1,4 +1,4 @@
-"""A small chart in text: what a stopping rule measured, and its threshold, step by step."""
+"""A small text chart: what a stopping rule measured at each step, and its threshold."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from math import isfinite
 
 from rich.text import Text
 
-from foretell.cli.heatmap import MARGIN, bins, stretched
+from foretell.cli.heatmap import MARGIN, bins, column_width
 
 GAP, BAR, BOTH = "●", "─", "◉"
 
 
 def chart(values: list[float], bars: list[float], measure: str, width: int, height: int = 9) -> Text:
-    """Steps across; `values` of the `measure` as dots, `bars` as a line. What is infinite stands at the edge."""
+    """Draw `values` as dots and `bars` as a line, steps across. Infinite values are drawn at the edge."""
     edges = bins(len(values), width - MARGIN)
-    # A group of steps shows its last one, so that the step that settled it is never averaged away.
+    # A group of steps shows its last one, so that the step that settled the answer is always visible.
     shown = [(values[end - 1], bars[end - 1]) for end in edges[1:]]
     top = max([number for pair in shown for number in pair if isfinite(number)] + [1.0])
     dots = [_level(value, top, height) for value, _ in shown]
     line = [_level(bar, top, height) for _, bar in shown]
-    wide = stretched(len(shown), width)
+    wide = column_width(len(shown), width)
     text = Text()
     for level in range(height - 1, -1, -1):
         text.append(f"{top * level / (height - 1):>10.1f} ", style="dim").append("│", style="dim")
@@ -34,7 +34,7 @@ def chart(values: list[float], bars: list[float], measure: str, width: int, heig
 
 
 def _cell(value: bool, bar: bool, wide: int) -> Text:
-    """A dot in the middle of its column, a line from side to side."""
+    """Draw one cell: a dot in the middle of its column, a line from side to side."""
     if value:
         left, right = (wide - 1) // 2, wide // 2
         side = BAR if bar else " "

@@ -1,4 +1,4 @@
-"""Where words go: results to stdout, everything about them to stderr."""
+"""Consoles: results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 
 def out(width: int | None = None) -> Console:
-    """Standard output. Without a terminal it never folds or colours, unless a width is asked for."""
+    """Return a console on stdout; without a terminal it has no colours, and 100 columns unless `width` is given."""
     plain = 100 if not sys.stdout.isatty() and width is None else width
     return Console(highlight=False, width=plain, emoji=False)
 
@@ -20,7 +20,7 @@ def err() -> Console:
 
 
 def say(line: str, style: str) -> None:
-    """One line on stderr, whatever the width of the terminal."""
+    """Print one line on stderr, without wrapping it."""
     err().print(Text(line, style=style), soft_wrap=True)
 
 
@@ -29,6 +29,6 @@ def problem(line: str, style: str = "bold red") -> None:
 
 
 def note(lines: Iterable[str]) -> None:
-    """Remarks that are no errors; each is made once."""
+    """Print notes on stderr, each distinct line once."""
     for line in dict.fromkeys(lines):
         say(f"note: {line}", style="yellow")

@@ -1,4 +1,4 @@
-"""`foretell demo`: one problem of each task, decoded to the end and with Prophet, side by side on one clock."""
+"""`foretell demo`: one problem per task, decoded in full and with Prophet, side by side on the same time scale."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUESTION = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are l
 
 
 def demo(
-    seconds: Annotated[float, Option(help="Screen time of the slower decoder of each pair.")] = 5.0,
+    seconds: Annotated[float, Option(help="Seconds on screen for the slower decoder of each pair.")] = 5.0,
 ) -> None:
     """Decode a few problems with and without Prophet, side by side."""
     from rich.text import Text  # noqa: PLC0415
@@ -31,20 +31,20 @@ def demo(
     from foretell.cli.race import play, run  # noqa: PLC0415
 
     console, engine = out(), open_engine(MODEL)
-    heading = f"The bundled model: the whole budget (full) against Prophet ({RECIPE}), on one clock."
+    heading = f"The bundled model: full decoding (full) and Prophet ({RECIPE}), on the same clock."
     console.print(Text(heading, style="bold"), "\n")
     races = []
     for task in engine.layouts["layouts"]:
-        problem = _problem(task)
+        problem = _choose_problem(task)
         race = run(engine, task, problem.prompt, RECIPE, {"layout": task})
         play(race, console, seconds)
         races.append((race, problem))
-    _table(console, races)
-    _farewell(console)
+    _print_table(console, races)
+    _print_next_steps(console)
 
 
-def _problem(task: str) -> Problem:
-    """A problem that the model was never trained on."""
+def _choose_problem(task: str) -> Problem:
+    """Return a problem that the model was not trained on."""
     import numpy as np  # noqa: PLC0415
 
     from foretell.tasks import TASKS, Problem, draw  # noqa: PLC0415
@@ -54,14 +54,14 @@ def _problem(task: str) -> Problem:
     return draw(TASKS[task], np.random.default_rng(SEED), 1, test=True)[0]
 
 
-def _right(task: str, problem: Problem, done: Completion) -> bool:
-    """Whether the answer is right, and not only the same; the task's own grader says."""
+def _is_right(task: str, problem: Problem, done: Completion) -> bool:
+    """Return whether the answer is right, according to the task's own grader."""
     from foretell.tasks import TASKS  # noqa: PLC0415
 
     return TASKS.get(task, TASKS["word"]).check(problem, done.text)
 
 
-def _table(console: Console, races: list[tuple[Race, Problem]]) -> None:
+def _print_table(console: Console, races: list[tuple[Race, Problem]]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -74,12 +74,12 @@ def _table(console: Console, races: list[tuple[Race, Problem]]) -> None:
         took = (f"{film.done.steps} steps {film.seconds:.3f} s" for film in (race.full, race.early))
         ratios = (f"{full.steps / early.steps:.2f}x", f"{race.full.seconds / race.early.seconds:.2f}x")
         same = full.answer == early.answer if full.answer is not None else full.text == early.text
-        right = RIGHT[_right(race.title, problem, full), _right(race.title, problem, early)]
+        right = RIGHT[_is_right(race.title, problem, full), _is_right(race.title, problem, early)]
         table.add_row(Text(race.title, style="bold"), *took, *ratios, "yes" if same else "no", right)
     console.print(table)
 
 
-def _farewell(console: Console) -> None:
+def _print_next_steps(console: Console) -> None:
     from pathlib import Path  # noqa: PLC0415
 
     from rich.text import Text  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`foretell distil`: halve the steps that a model needs, go on with a run that was interrupted, write the student."""
+"""`foretell distil`: train a student that needs half the steps, resume an interrupted run, export the student."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from foretell.errors import RecipeError
 
 
 def distil(
-    config: Annotated[Path, Argument(help="A recipe in TOML; runs/distil_tiny.toml is the bundled student's.")],
-    export: Annotated[Path | None, Option(help="When done, write the student to this folder.")] = None,
-    fresh: Annotated[bool, Option("--fresh", help="Start over, even if there are checkpoints to go on from.")] = False,
+    config: Annotated[Path, Argument(help="Recipe in TOML, e.g. runs/distil_tiny.toml (the bundled student).")],
+    export: Annotated[Path | None, Option(help="Folder to write the student to at the end.")] = None,
+    fresh: Annotated[bool, Option("--fresh", help="Delete existing checkpoints and start over.")] = False,
 ) -> None:
-    """Distil a model of LLaDA's format, so that it needs half the steps (self-distillation through time).
+    """Distil a model so that it needs half the steps. (SDTT, self-distillation through time; LLaDA's format.)
 
-    A run that was killed goes on from its last checkpoint. A recipe, with paths relative to it:
+    Safe to interrupt: run the same command again to resume from the last checkpoint. A recipe (paths are relative
+    to its file):
 
     \b
       model = "tiny"               # or a checkpoint folder
       out = "work"                 # checkpoints and the log
       rounds = [[1, 800], [2, 800]]
-      mix = { mine = 1.0 }         # shares: own files, or word, choice, sudoku, countdown
-      rows = { mine = 16 }         # of a batch
+      mix = { mine = 1.0 }         # shares; also word, choice, sudoku, countdown
+      rows = { mine = 16 }         # rows per batch
       [[pairs]]                    # lines of {"prompt": ..., "response": ...}
       file = "mine.jsonl"
       name = "mine"
       window = 256
       block = 32
 
-    A round is [tokens, steps]: so many steps of training, with a teacher that fills so many tokens in a step. With
-    1 it takes 256 steps for a window of 256, and the student learns to take 128; the next round begins with that
-    student as the teacher. Responses are masked as in training ([masking]), prompts never. Held-out accuracies are
-    the student's, at half of its teacher's steps.
+    A round is [tokens, steps]: `steps` training steps with a teacher that fills `tokens` tokens per decoding step.
+    With 1 the teacher takes 256 steps for a window of 256 and the student learns to take 128; this student is the
+    teacher of the next round. Responses are masked as in training ([masking]), prompts never. Held-out accuracy is
+    measured on the student at half of its teacher's steps.
 
     \b
-    What else can be set, and its default:
-      direction = "reverse"        # KL(student || teacher); "forward" is KL(teacher || student)
+    Other settings and their defaults:
+      direction = "reverse"        # KL(student || teacher), or "forward"
       rate = 3e-4, clip = 1.0, weight_decay = 0.0, second_beta = 0.999
-      pace = [[0, 0.01], [0.02, 1], [1, 1]]   # (share of a round, factor of the rate)
-      ema = 0.999                  # kept of the running average every average_every = 10 steps
+      pace = [[0, 0.01], [0.02, 1], [1, 1]]  # [share of a round, factor on rate]
+      ema = 0.999, average_every = 10        # decay, steps between updates
       processes = 2, seed = 0, eos_weight = 1.0
       log_every = 50, save_every = 500, test_every = 1000, test_rows = 16
     """
@@ -52,7 +53,7 @@ def distil(
     from foretell.train.run import clear, write_model  # noqa: PLC0415
 
     if not config.is_file():
-        raise RecipeError(f"there is no recipe {config}")
+        raise RecipeError(f"there is no recipe file {config}")
     recipe = DistilRecipe.read(config)
     if export is not None:
         spare_teacher(recipe, export)

@@ -1,4 +1,4 @@
-"""`foretell eval` and `foretell sweep`: a benchmark under several recipes, with a report."""
+"""`foretell eval` and `foretell sweep`: evaluate recipes on a benchmark and write a report."""
 
 from __future__ import annotations
 
@@ -19,128 +19,143 @@ from foretell.extras import require_extra
 if TYPE_CHECKING:
     from foretell.evaluation.records import Record
 
-SHOWN = 3  # recipes that fit a line of progress
+SHOWN = 3  # most recipes on one line of progress
 LINES = 20  # lines of progress in a log, from start to end
 
 
-def decoding(
+def decoding_options(
     *,
-    limit: Annotated[int | None, Option(help="Examples, chosen by the seed; default: all.")] = None,
-    seed: Annotated[int, Option(help="Of the choice of examples and everything random.")] = 0,
-    batch_size: Annotated[int, Option(help="Examples decoded together.")] = 8,
-    data: Annotated[Path | None, Option(help="The task's file, or a folder with it; default: FORETELL_DATA.")] = None,
+    limit: Annotated[int | None, Option(help="Number of examples, chosen by the seed (default: all).")] = None,
+    seed: Annotated[int, Option(help="Random seed, also for the choice of examples.")] = 0,
+    batch_size: Annotated[int, Option(help="Number of examples decoded together.")] = 8,
+    data: Annotated[Path | None, Option(help="The task's file or its folder (default: FORETELL_DATA).")] = None,
     allow_code_execution: Annotated[
-        bool, Option("--allow-code-execution", help="Run programs that the model wrote.")
+        bool, Option("--allow-code-execution", help="Allow tasks to run programs that the model wrote.")
     ] = False,
-    workers: Annotated[int, Option(help="Processes; more than one have one thread each.")] = 1,
-    threads: Annotated[int | None, Option(help="Of torch; default: 1 if the model is small.")] = None,
-    device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
-    dtype: Annotated[str | None, Option(help="float32, bfloat16 or float16.")] = None,
+    workers: Annotated[int, Option(help="Number of worker processes (one torch thread each if more than one).")] = 1,
+    threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
+    device: Annotated[str, Option(help="Device: cpu, cuda, cuda:1, ...")] = "cpu",
+    dtype: Annotated[str | None, Option(help="Data type: float32, bfloat16 or float16.")] = None,
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
-    quantize: Annotated[str | None, Option(help="int8: round the weights.")] = None,
+    quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
 ) -> dict[str, Any]:
-    """What every command takes that decodes a benchmark."""
+    """Return the options of every command that decodes a benchmark."""
     given = dict(locals())
     return given | {"source": given.pop("data"), "compile": given.pop("compile_")}
 
 
-def window(
+def window_options(
     *,
-    layout: Annotated[str | None, Option(help="For prompts: one of the layouts that the model describes.")] = None,
-    max_new_tokens: Annotated[int | None, Option(help="Positions of the window.")] = None,
+    layout: Annotated[str | None, Option(help="For prompts: the name of one of the model's layouts.")] = None,
+    max_new_tokens: Annotated[int | None, Option(help="Length of the response window in tokens.")] = None,
     suffix: Annotated[str | None, Option(help="Text pinned before the answer.")] = None,
-    answer_length: Annotated[int | None, Option(help="Tokens of the answer.")] = None,
-    answer_start: Annotated[int | None, Option(help="Offset of the answer; default: at the end.")] = None,
+    answer_length: Annotated[int | None, Option(help="Length of the answer in tokens.")] = None,
+    answer_start: Annotated[
+        int | None, Option(help="Offset of the answer in the window (default: at its end).")
+    ] = None,
     chat: Annotated[bool | None, Option("--chat/--raw", help=CHAT)] = None,
 ) -> dict[str, Any]:
-    """What every command takes that decodes your own prompts."""
+    """Return the options of every command that decodes your own prompts."""
     return {"options": {name: value for name, value in locals().items() if value is not None}}
 
 
-def _asked(
+def _evaluation_options(
     *,
-    model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
-    task: Annotated[str, Option("--task", "-t", help="What to decode; `foretell tasks` lists them.")],
-    out: Annotated[Path, Option(help="Folder for results; the same command again, or with a larger limit, goes on.")],
-    stop: Annotated[str | None, Option(help="A rule, or a certified one's .json, for every recipe that stops.")] = None,
-    trace: Annotated[bool, Option("--trace", help="Keep every step of every example, to replay.")] = False,
+    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    task: Annotated[str, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")],
+    out: Annotated[Path, Option(help="Folder for results; run again, also with a larger limit, to resume.")],
+    stop: Annotated[
+        str | None, Option(help="Stopping rule, or a certified rule's .json, for every recipe that stops early.")
+    ] = None,
+    trace: Annotated[
+        bool, Option("--trace", help="Save every step of every example, to replay stopping rules.")
+    ] = False,
     strict: Annotated[
-        bool, Option("--strict", help="Read only answers that the text states, never its last number.")
+        bool, Option("--strict", help="Accept only answers that the text states, never just its last number.")
     ] = False,
 ) -> dict[str, Any]:
-    """What every evaluation takes."""
+    """Return the options of every evaluation."""
     return dict(locals())
 
 
-def sharing(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command with the options of others too: what they make of them reaches it as its first argument."""
+def with_options(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of the `shared` functions to a command, which gets their results as its first argument."""
 
-    def extended(command: Callable[..., None]) -> Callable[..., None]:
+    def extend(command: Callable[..., None]) -> Callable[..., None]:
         _, *own = signature(command, eval_str=True).parameters.values()
         theirs = [signature(one, eval_str=True).parameters for one in shared]
 
         @wraps(command)
-        def whole(**given: Any) -> None:
-            asked: dict[str, Any] = {}
+        def run_command(**given: Any) -> None:
+            settings: dict[str, Any] = {}
             for one, names in zip(shared, theirs, strict=True):
                 more = one(**{name: given.pop(name) for name in names})
-                options = {**asked.get("options", {}), **more.get("options", {})}
-                asked |= {**more, "options": options}
-            command(asked, **given)
+                options = {**settings.get("options", {}), **more.get("options", {})}
+                settings |= {**more, "options": options}
+            command(settings, **given)
 
         listed = [*(one for names in theirs for one in names.values()), *own]
-        described: Any = whole
+        described: Any = run_command
         described.__signature__ = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in listed])
-        return whole
+        return run_command
 
-    return extended
+    return extend
 
 
-@sharing(_asked, decoding, window)
+@with_options(_evaluation_options, decoding_options, window_options)
 def evaluate(
-    asked: dict[str, Any],
-    recipe: Annotated[list[str] | None, Option("--recipe", "-r", help="Compared with the first one given.")] = None,
+    settings: dict[str, Any],
+    recipe: Annotated[
+        list[str] | None,
+        Option(
+            "--recipe", "-r", help="Recipe to evaluate, the first as baseline (default: full, prophet). Repeatable."
+        ),
+    ] = None,
 ) -> None:
-    """Evaluate recipes on a task. Safe to interrupt: run the same command again to resume.
+    """Evaluate recipes on a benchmark. Safe to interrupt: run the same command again to resume.
 
     foretell eval tiny --task sudoku --recipe full --recipe prophet --limit 200 --out results/sudoku
 
     foretell eval tiny --task prompts --data prompts.jsonl --layout choice --out results/mine
     """
-    _run(asked, tuple(recipe or ("full", "prophet")))
+    _run(settings, tuple(recipe or ("full", "prophet")))
 
 
-@sharing(_asked, decoding, window)
+@with_options(_evaluation_options, decoding_options, window_options)
 def sweep(
-    asked: dict[str, Any],
-    vary: Annotated[list[str], Option("--vary", "-v", help="steps=16,32,64; may be given several times.")],
-    base: Annotated[list[str] | None, Option("--base", "-b", help="The recipe to vary; default: prophet.")] = None,
+    settings: dict[str, Any],
+    vary: Annotated[
+        list[str], Option("--vary", "-v", help="A parameter and its values, e.g. steps=16,32,64. Repeatable.")
+    ],
+    base: Annotated[
+        list[str] | None, Option("--base", "-b", help="Recipe to vary (default: prophet). Repeatable.")
+    ] = None,
 ) -> None:
-    """Evaluate every combination of some parameters' values, compared with the recipe as it is.
+    """Evaluate every combination of parameter values. Each is compared with the unchanged recipe.
 
     foretell sweep tiny --task word --base prophet --vary steps=16,32 --vary block_length=8,16 --out results/sweep
     """
     from foretell.evaluation.sweep import crossed  # noqa: PLC0415
 
-    _run(asked, crossed(base or ["prophet"], vary))
+    _run(settings, crossed(base or ["prophet"], vary))
 
 
-def _run(asked: dict[str, Any], recipes: tuple[str, ...]) -> None:
+def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.cli.console import note, out, say  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
     from foretell.evaluation.report import report  # noqa: PLC0415
     from foretell.evaluation.run import Evaluation, PreparedEvaluation, run  # noqa: PLC0415
 
     require_extra("lab")
-    stop = asked.pop("stop")
+    stop = settings.pop("stop")
     if stop is not None:
-        asked["options"]["stop"] = stop
-    what = Evaluation(recipes=recipes, **asked)
+        settings["options"]["stop"] = stop
+    what = Evaluation(recipes=recipes, **settings)
     bench = PreparedEvaluation.prepare(what)
     bench.check()
     note(bench.notes())
     there = [record for record in read_records(what.out) if record.recipe in recipes]
-    with following(bench.total, there, bench.graded) as tally:
+    with show_progress(bench.total, there, bench.graded) as tally:
         run(bench, tally.add)
     made = report(what.out)
     made.save(what.out)
@@ -151,22 +166,22 @@ def _run(asked: dict[str, Any], recipes: tuple[str, ...]) -> None:
 
 @dataclass(slots=True)
 class Tally:
-    """Running accuracy and mean steps of every recipe, for whoever looks."""
+    """Running accuracy and mean number of steps of every recipe."""
 
     total: int
-    show: Any  # what to do with a line, given how many results there are
+    show: Any  # called with the tally after each result
     count: int = 0
     last: str = ""
-    graded: bool = True  # whether there are right answers to count
+    graded: bool = True  # whether the examples have right answers
     right: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     steps: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, record: Record) -> None:
-        self.enter(record)
+        self.count_in(record)
         self.show(self)
 
-    def enter(self, record: Record) -> None:
+    def count_in(self, record: Record) -> None:
         name = self.last = record.recipe
         self.count += 1
         self.seen[name] += 1
@@ -174,7 +189,7 @@ class Tally:
         self.steps[name] += record.steps
 
     def line(self) -> str:
-        """Every recipe so far; of many, the last one that had a result."""
+        """Return the progress of every recipe so far, or only of the latest one if there are many."""
         names = list(self.seen) if len(self.seen) <= SHOWN else [self.last]
         return " · ".join(
             f"{name} {self._accuracy(name)}in {self.steps[name] / self.seen[name]:.1f} steps" for name in names
@@ -185,19 +200,19 @@ class Tally:
 
 
 @contextmanager
-def following(total: int, there: list[Record], graded: bool = True) -> Iterator[Tally]:
-    """A bar on a terminal; elsewhere a line from time to time."""
+def show_progress(total: int, there: list[Record], graded: bool = True) -> Iterator[Tally]:
+    """Show progress on stderr: a bar on a terminal, otherwise an occasional line."""
     from foretell.cli.console import err, say  # noqa: PLC0415
 
     console = err()
     if not console.is_terminal:
         every = max(1, total // LINES)
 
-        def tell(tally: Tally) -> None:
+        def print_line(tally: Tally) -> None:
             if tally.count % every == 0 or tally.count == total:
                 say(f"{tally.count}/{total}  {tally.line()}", style="dim")
 
-        yield _begun(Tally(total, tell, graded=graded), there)
+        yield _with_earlier(Tally(total, print_line, graded=graded), there)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
@@ -205,15 +220,16 @@ def following(total: int, there: list[Record], graded: bool = True) -> Iterator[
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=total, completed=len(there))
 
-        def move(tally: Tally) -> None:
+        def move_bar(tally: Tally) -> None:
             progress.update(bar, completed=tally.count, description=tally.line())
 
-        tally = _begun(Tally(total, move, graded=graded), there)
-        move(tally)
+        tally = _with_earlier(Tally(total, move_bar, graded=graded), there)
+        move_bar(tally)
         yield tally
 
 
-def _begun(tally: Tally, there: list[Record]) -> Tally:
+def _with_earlier(tally: Tally, there: list[Record]) -> Tally:
+    """Count the records of an earlier run."""
     for record in there:
-        tally.enter(record)
+        tally.count_in(record)
     return tally

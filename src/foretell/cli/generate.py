@@ -1,4 +1,4 @@
-"""`foretell generate`: decode one prompt or a file of them, and say what it took."""
+"""`foretell generate`: decode one prompt or a file of prompts, and report the cost."""
 
 from __future__ import annotations
 
@@ -20,50 +20,57 @@ if TYPE_CHECKING:
     from foretell.engine.options import RequestTemplate
     from foretell.engine.prompt_files import Asked
 
-CHAT = "Put text into the chat template, or take it as it is; default: by the model's own template if it has one."
-DECODING, OUTPUT, MACHINE = "Decoding", "Output", "Machine"
+CHAT = "Use the chat template, or the raw text (default: the chat template if the model has one)."
 
 
-def _decoding(text: str, *names: str) -> Any:
-    return Option(*names, help=text, rich_help_panel=DECODING)
+def _option(text: str, *names: str) -> Any:
+    return Option(*names, help=text)
 
 
 def generate(
-    model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
-    prompt: Annotated[str | None, Argument(help="What to answer; - reads it from standard input.")] = None,
-    file: Annotated[str | None, Option(help="Prompts: JSON lines, or a .txt with one a line; - for stdin.")] = None,
-    recipe: Annotated[str, _decoding("A preset or a whole recipe; see `foretell recipes`.", "--recipe", "-r")] = "full",
-    set_: Annotated[list[str] | None, _decoding("Change one parameter: stop.tau.high=8.", "--set", "-s")] = None,
-    layout: Annotated[str | None, _decoding("One of the layouts that the model describes.")] = None,
-    max_new_tokens: Annotated[int | None, _decoding("Positions of the window.")] = None,
-    steps: Annotated[int | None, _decoding("Most steps to take; default: one for each position.")] = None,
-    block_length: Annotated[int | None, _decoding("Positions of a block.")] = None,
-    remasking: Annotated[str | None, _decoding("low_confidence, random, topk_margin, entropy, ...")] = None,
-    suffix: Annotated[str | None, _decoding('Text pinned before the answer: "The answer is".')] = None,
-    answer_length: Annotated[int | None, _decoding("Tokens of the answer.")] = None,
-    answer_start: Annotated[int | None, _decoding("Offset of the answer; default: at the window's end.")] = None,
-    temperature: Annotated[float | None, _decoding("Sample at this temperature; default: greedy.")] = None,
-    top_p: Annotated[float | None, _decoding("Sample from this share of the probability.")] = None,
-    top_k: Annotated[int | None, _decoding("Sample from so many tokens.")] = None,
-    cfg_scale: Annotated[float | None, _decoding("Scale of classifier-free guidance.")] = None,
-    stop_at_eos: Annotated[bool | None, _decoding("Compute nothing behind the text's end.")] = None,
-    stop: Annotated[str | None, _decoding("Another stopping rule, or a certified one's .json.")] = None,
-    stop_string: Annotated[list[str] | None, _decoding("Cut the text before this; several times for several.")] = None,
-    chat: Annotated[bool | None, _decoding(CHAT, "--chat/--raw")] = None,
-    seed: Annotated[int, _decoding("Of everything random.")] = 0,
-    batch_size: Annotated[int, Option(help="Prompts decoded together.", rich_help_panel=MACHINE)] = 8,
-    device: Annotated[str, Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=MACHINE)] = "cpu",
-    dtype: Annotated[str | None, Option(help="float32, bfloat16 or float16.", rich_help_panel=MACHINE)] = None,
-    threads: Annotated[int | None, Option(help="Of torch; 1 if the model is small.", rich_help_panel=MACHINE)] = None,
-    compile_: Annotated[bool, Option("--compile", help="Use torch.compile.", rich_help_panel=MACHINE)] = False,
-    quantize: Annotated[str | None, Option(help="int8: round the weights.", rich_help_panel=MACHINE)] = None,
-    json: Annotated[bool, Option("--json", help="One JSON object a line.", rich_help_panel=OUTPUT)] = False,
-    trace: Annotated[Path | None, Option(help="Save every step to this file.", rich_help_panel=OUTPUT)] = None,
-    out: Annotated[Path | None, Option(help="Write JSON lines here, not to stdout.", rich_help_panel=OUTPUT)] = None,
-    watch: Annotated[bool, Option("--watch", "-w", help="Show it happen.", rich_help_panel=OUTPUT)] = False,
-    delay: Annotated[float, Option(help="Seconds between watched steps.", rich_help_panel=OUTPUT)] = 0.0,
+    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    prompt: Annotated[str | None, Argument(help="The prompt; - reads it from standard input.")] = None,
+    file: Annotated[
+        str | None, Option(help="File of prompts: JSON lines, or .txt with one per line; - for stdin.")
+    ] = None,
+    recipe: Annotated[str, _option("Preset or full recipe (see `foretell recipes`).", "--recipe", "-r")] = "full",
+    set_: Annotated[
+        list[str] | None, _option("Change one parameter, e.g. stop.tau.high=8. Repeatable.", "--set", "-s")
+    ] = None,
+    layout: Annotated[str | None, _option("Name of one of the model's layouts.")] = None,
+    max_new_tokens: Annotated[int | None, _option("Length of the response window in tokens.")] = None,
+    steps: Annotated[int | None, _option("Maximum number of steps (default: one per position).")] = None,
+    block_length: Annotated[int | None, _option("Length of a block in tokens.")] = None,
+    remasking: Annotated[
+        str | None, _option("Order of filling: low_confidence, random, topk_margin, entropy, ...")
+    ] = None,
+    suffix: Annotated[str | None, _option('Text pinned before the answer, e.g. "The answer is".')] = None,
+    answer_length: Annotated[int | None, _option("Length of the answer in tokens.")] = None,
+    answer_start: Annotated[int | None, _option("Offset of the answer in the window (default: at its end).")] = None,
+    temperature: Annotated[float | None, _option("Sampling temperature (default: greedy).")] = None,
+    top_p: Annotated[
+        float | None, _option("Sample from the most probable tokens up to this total probability.")
+    ] = None,
+    top_k: Annotated[int | None, _option("Sample from this many of the most probable tokens.")] = None,
+    cfg_scale: Annotated[float | None, _option("Scale of classifier-free guidance.")] = None,
+    stop_at_eos: Annotated[bool | None, _option("Compute nothing after the end of the text.")] = None,
+    stop: Annotated[str | None, _option("Stopping rule, or a certified rule's .json, instead of the recipe's.")] = None,
+    stop_string: Annotated[list[str] | None, _option("Cut the text before this string. Repeatable.")] = None,
+    chat: Annotated[bool | None, _option(CHAT, "--chat/--raw")] = None,
+    seed: Annotated[int, _option("Random seed.")] = 0,
+    batch_size: Annotated[int, _option("Number of prompts decoded together.")] = 8,
+    device: Annotated[str, _option("Device: cpu, cuda, cuda:1, ...")] = "cpu",
+    dtype: Annotated[str | None, _option("Data type: float32, bfloat16 or float16.")] = None,
+    threads: Annotated[int | None, _option("Number of torch threads (default: 1 for small models).")] = None,
+    compile_: Annotated[bool, _option("Use torch.compile.", "--compile")] = False,
+    quantize: Annotated[str | None, _option("Quantize the weights: int8.")] = None,
+    json: Annotated[bool, _option("Print one JSON object per line.", "--json")] = False,
+    trace: Annotated[Path | None, _option("File to save every step to.")] = None,
+    out: Annotated[Path | None, _option("File to write JSON lines to, instead of stdout.")] = None,
+    watch: Annotated[bool, _option("Show every step.", "--watch", "-w")] = False,
+    delay: Annotated[float, _option("Pause in seconds between steps with --watch.")] = 0.0,
 ) -> None:
-    """Decode a prompt, or a file of them.
+    """Decode a prompt or a file of prompts.
 
     foretell generate tiny "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are left?" -r prophet -w
     """
@@ -85,7 +92,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What to do with the results."""
+    """Where and how the results are written."""
 
     batch_size: int
     as_json: bool = False
@@ -96,7 +103,7 @@ class Output:
 
     def __post_init__(self) -> None:
         if self.watch and self.as_json:
-            raise RequestError("--watch draws on stdout, where --json writes; use one of them, or --watch with --out")
+            raise RequestError("--watch and --json both write to stdout; use one of them, or --watch with --out")
         if self.batch_size < 1:
             raise RequestError(f"--batch-size must be at least 1, got {self.batch_size}")
         for path in (self.trace, self.out):
@@ -114,7 +121,7 @@ def run(
     file: str | None,
     machine: dict[str, Any],
 ) -> None:
-    """Find everything that can be wrong before the first step; a prompt of a file fails alone."""
+    """Check everything before the first step, then decode; a bad prompt in a file fails alone."""
     from foretell.cli.console import note  # noqa: PLC0415
     from foretell.cli.model import open_engine  # noqa: PLC0415
     from foretell.cli.prompts import gather  # noqa: PLC0415
@@ -122,7 +129,7 @@ def run(
     from foretell.recipes.presets import parse  # noqa: PLC0415
 
     asked = gather(prompt, file)
-    parse(options["recipe"])  # a wrong name should not have to wait for the weights
+    parse(options["recipe"])  # report a wrong name before the weights are loaded
     if "stop" in options:
         options["stop"] = stop_of(options["stop"])
     engine = open_engine(model, **machine)
@@ -134,7 +141,7 @@ def run(
 
 
 def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str) -> int:
-    """Decode, and write or print each completion as soon as it exists. Returns how many prompts failed."""
+    """Decode, and write or print each completion as soon as it is done. Return the number of failed prompts."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
     from foretell.cli.results import Ledger, Printer, line_of, totals  # noqa: PLC0415
     from foretell.engine.completion import Failure  # noqa: PLC0415
@@ -145,9 +152,9 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
     started = time.perf_counter()
     with ExitStack() as stack:
         ledger = stack.enter_context(Ledger(output.out)) if output.out else None
-        for index, done in _completions(output, engine, template, asked, title, stack):
+        for index, done in _decode(output, engine, template, asked, title, stack):
             if isinstance(done, Failure):
-                if not asked[index].where:  # the one prompt of a command
+                if not asked[index].where:  # the prompt was an argument, not a line of a file
                     raise done.error
                 problem(f"error: {asked[index].where}: {done}")
             else:
@@ -163,7 +170,7 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
     return len(asked) - len(finished)
 
 
-def _completions(
+def _decode(
     output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str, stack: ExitStack
 ) -> Iterator[tuple[int, Completion | Failure]]:
     traced = output.trace is not None
@@ -171,7 +178,7 @@ def _completions(
         yield from _watch(output, engine, template, asked, title)
         return
     pairs = [(one.prompt, template) for one in asked]
-    tick = _progress(len(pairs), stack)
+    tick = _start_progress(len(pairs), stack)
     for index, done in engine.generate_iter(pairs, trace=traced, batch_size=output.batch_size, errors="return"):
         yield index, done
         tick()
@@ -196,8 +203,8 @@ def _watch(
         yield index, watch(frames, spell, out(), heading, output.delay)
 
 
-def _progress(total: int, stack: ExitStack) -> Any:
-    """A bar on stderr for many prompts, if someone is there to look at it; the function that moves it."""
+def _start_progress(total: int, stack: ExitStack) -> Any:
+    """Show a progress bar on stderr if there are many prompts and a terminal; return the function that moves it."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     from foretell.cli.console import err  # noqa: PLC0415
@@ -206,7 +213,7 @@ def _progress(total: int, stack: ExitStack) -> Any:
     if total == 1 or not console.is_terminal:
         return lambda: None
     columns = (TextColumn("decoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # A redirected stdout must stay what it is; only on one and the same terminal do both have to share.
+    # Redirect stdout through the bar only if both use the terminal; a file must get its lines unchanged.
     bar = Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty())
     stack.enter_context(bar)
     task = bar.add_task("decoding", total=total)

@@ -1,4 +1,4 @@
-"""A trajectory as a picture in text: positions across, steps down, one glyph and one colour for what happened."""
+"""A trace as a text heatmap: positions across, steps down, one glyph and colour per kind of event."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class Cell(IntEnum):
-    """What happened at a position in a step. Where several share a glyph on the screen, the highest is shown."""
+    """What happened at a position in a step. If several share one glyph on the screen, the highest is shown."""
 
     PINNED = 0
-    STABLE = 1  # masked, the draft as before
+    STABLE = 1  # masked, same draft as before
     DECODED = 2  # filled earlier
-    CHANGED = 3  # masked, another draft than before
+    CHANGED = 3  # masked, different draft than before
     NOW = 4  # filled in this step
 
 
@@ -44,7 +44,7 @@ ANSWER = "green"
 
 
 def cells(trace: Trace) -> Tensor:
-    """What happened, as `Cell` codes. [T, N]"""
+    """Return what happened at each step and position, as `Cell` codes. [T, N]"""
     times = torch.arange(len(trace))[:, None]
     changed = torch.zeros_like(trace.tokens, dtype=torch.bool)
     changed[1:] = trace.tokens[1:] != trace.tokens[:-1]
@@ -55,13 +55,13 @@ def cells(trace: Trace) -> Tensor:
 
 
 def bins(count: int, most: int) -> list[int]:
-    """Where each of at most `most` groups of about equal size begins, and the end."""
+    """Return the start of each of at most `most` groups of about equal size, then the end."""
     groups = min(count, max(1, most))
     return [round(group * count / groups) for group in range(groups + 1)]
 
 
-def stretched(columns: int, width: int) -> int:
-    """How often a column is repeated, so that a short window is not a thin one."""
+def column_width(columns: int, width: int) -> int:
+    """Return how many characters draw one column, so that a short window is not drawn too narrow."""
     return max(1, min(3, (width - MARGIN) // columns))
 
 
@@ -69,9 +69,9 @@ def heatmap(trace: Trace, width: int, height: int) -> Text:
     codes, budget = cells(trace), trace.request.budget
     across, down = bins(codes.shape[1], width - MARGIN), bins(codes.shape[0], height)
     region = trace.place()
-    # A region that is the whole window says nothing about where the answer is.
+    # If the region is the whole window, it does not say where the answer is.
     answer = [bool(region[a:b].any()) and not bool(region.all()) for a, b in pairwise(across)]
-    wide = stretched(len(answer), width)
+    wide = column_width(len(answer), width)
     text = _header(answer, wide)
     for top, bottom in pairwise(down):
         label = f"{bottom:>4}  {(bottom - 1) / budget:.2f}  "
@@ -85,7 +85,7 @@ def heatmap(trace: Trace, width: int, height: int) -> Text:
 
 
 def _header(answer: list[bool], wide: int) -> Text:
-    """The names of the margin's columns, and a mark above the answer."""
+    """Draw the headings of the margin, and a mark above the answer."""
     text = Text("step     p  ", style="dim")
     for inside in answer:
         text.append(("▼" if inside else " ") * wide, style=f"bold {ANSWER}")

@@ -7,23 +7,29 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from foretell.cli.evaluate import decoding, sharing, window
+from foretell.cli.evaluate import decoding_options, window_options, with_options
 
 
-@sharing(decoding, window)
+@with_options(decoding_options, window_options)
 def judge(
-    rest: dict[str, Any],
-    model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
-    out: Annotated[Path, Option(help="The judge's file.")] = Path("judge.json"),
-    task: Annotated[str | None, Option("--task", "-t", help="What to decode; `foretell tasks` lists them.")] = None,
-    prompts: Annotated[Path | None, Option(help="Or a file of prompts.")] = None,
-    recipe: Annotated[str, Option("--recipe", "-r", help="What it is to stop; its own rule is left out.")] = "full",
-    look: Annotated[str, Option(help="answer: at the answer alone; text: at the masks around it too.")] = "text",
-    hidden: Annotated[int, Option(help="Units of the network; 0 is a logistic regression.")] = 16,
-    penalty: Annotated[float, Option(help="On squared weights.")] = 1e-3,
-    work: Annotated[Path | None, Option(help="Folder for the decodings; default: beside the judge.")] = None,
+    settings: dict[str, Any],
+    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    out: Annotated[Path, Option(help="File to write the judge to.")] = Path("judge.json"),
+    task: Annotated[str | None, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")] = None,
+    prompts: Annotated[Path | None, Option(help="File of prompts instead of a task.")] = None,
+    recipe: Annotated[
+        str, Option("--recipe", "-r", help="Recipe that the judge will stop; its own stopping rule is ignored.")
+    ] = "full",
+    look: Annotated[
+        str, Option(help="What the judge sees: answer (only the answer) or text (also the masks around it).")
+    ] = "text",
+    hidden: Annotated[int, Option(help="Number of hidden units; 0 for logistic regression.")] = 16,
+    penalty: Annotated[float, Option(help="L2 penalty on the weights.")] = 1e-3,
+    work: Annotated[Path | None, Option(help="Folder for the decodings (default: next to the judge).")] = None,
 ) -> None:
-    """Train a judge: would committing now give the final answer? Killed at any moment, the same command goes on.
+    """Train a stopping rule on full decodings. It predicts whether committing now gives the final answer.
+
+    Safe to interrupt: run the same command again to resume.
 
     foretell judge tiny --task choice --limit 500 --seed 1 --out judge.json
 
@@ -33,18 +39,18 @@ def judge(
     from foretell.certify.train_judge import JudgeConfig, JudgeTraining  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.console import say  # noqa: PLC0415
-    from foretell.cli.evaluate import following  # noqa: PLC0415
+    from foretell.cli.evaluate import show_progress  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
 
-    lesson = JudgeConfig(look, hidden, penalty, rest["seed"])
-    options = rest.pop("options")
-    plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), lesson)
-    with following(plan.bench.total, read_records(plan.bench.what.out), graded=plan.bench.graded) as tally:
+    config = JudgeConfig(look, hidden, penalty, settings["seed"])
+    options = settings.pop("options")
+    plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **settings), config)
+    with show_progress(plan.bench.total, read_records(plan.bench.what.out), graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.save(out)
     console().print(
         f"{made.steps} steps of {len(plan.bench.examples)} examples, {made.share:.1%} of them with the final answer: "
-        f"log loss {made.loss:.3f}, {made.before:.3f} without looking.",
+        f"log loss {made.loss:.3f}, {made.before:.3f} for always predicting that share.",
         soft_wrap=True,
     )
-    say(f"wrote {out}; choose its bar with: foretell calibrate ... --judge {out}", style="dim")
+    say(f"wrote {out}; choose its threshold with: foretell calibrate ... --judge {out}", style="dim")

@@ -1,4 +1,4 @@
-"""Opening a model for a command: its folder or bundled name, its device, and how many threads it deserves."""
+"""Load a model for a command."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ def open_engine(
     dtype: str | None = None,
     threads: int | None = None,
     *,
-    compile: bool = False,  # noqa: A002  the word that torch has for it
+    compile: bool = False,  # noqa: A002  torch's own word
     quantize: str | None = None,
 ) -> Engine:
+    """Load a model by its folder or bundled name, and set the number of threads."""
     from foretell.engine.engine import load  # noqa: PLC0415
 
     engine = load(model, device, dtype, compile=compile, quantize=quantize)

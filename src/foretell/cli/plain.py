@@ -1,4 +1,4 @@
-"""Output that any terminal can take: where an encoding lacks a character, something plain stands in for it."""
+"""Output for terminals with a limited encoding: missing characters are replaced with ASCII ones."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ MARKS = dict(zip("░▒█▼●◉·⏎␣⟦⟧▕▏┃│└─", ":%#vo@./
 MARKS |= {"≥": ">=", "∞": "inf", "…": "..."}
 
 
-def degrade() -> None:
-    """Never fail on a character that the terminal, or whatever reads from us, has no code for."""
-    codecs.register_error(HANDLER, _plain)
+def replace_unencodable() -> None:
+    """Make stdout and stderr replace characters that their encoding lacks, instead of failing."""
+    codecs.register_error(HANDLER, _replace)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
 
 
-def writes_all() -> bool:
-    """Whether standard output has a code for every character, so that JSON need not escape any."""
+def stdout_is_unicode() -> bool:
+    """Return whether stdout can encode every character, so that JSON needs no escapes."""
     return (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
 
 
-def _plain(error: UnicodeError) -> tuple[str, int]:
+def _replace(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]

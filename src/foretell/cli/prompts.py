@@ -1,4 +1,4 @@
-"""Prompts from the command line, a file or standard input, all of them read before anything is decoded."""
+"""Read prompts from the command line, a file or standard input, before anything is decoded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ STDIN = "-"
 
 
 def gather(prompt: str | None, file: str | None) -> list[Asked]:
-    """The prompts of a command: one argument (`-` is standard input, all of it), or the lines of a file."""
+    """Return the prompts of a command: one argument (`-` reads all of standard input), or the lines of a file."""
     if (prompt is None) == (file is None):
-        both = ", not both" if prompt else "; - in the place of either reads standard input"
+        both = ", not both" if prompt else "; use - for either to read standard input"
         raise RequestError(f"give one prompt, or a file of them with --file{both}")
     if file is None:
         return [Asked(1, sys.stdin.read().rstrip("\n") if prompt == STDIN else prompt or "")]

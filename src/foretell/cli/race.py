@@ -1,4 +1,4 @@
-"""Two decodings of the same prompt, each timed alone, then played side by side on one clock."""
+"""Two decodings of the same prompt, timed separately and then played side by side."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
     from foretell.engine.engine import Completion, Engine, Frame
 
-TIMINGS = 3  # the best of so many is reported, for both alike
-LOG_STEPS = (0.1, 0.3, 0.6)  # of the budget: what a log shows on the way
-SIDE_BY_SIDE = 90  # columns from which two canvases fit next to each other
+TIMINGS = 3  # runs per decoder, of which the fastest is reported
+LOG_STEPS = (0.1, 0.3, 0.6)  # shares of the budget that a log shows
+SIDE_BY_SIDE = 90  # least columns for two canvases next to each other
 
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """Every frame of one decoding, and when it was there."""
+    """Every frame of one decoding, with its time."""
 
     title: str
     frames: tuple[Frame, ...]
-    times: tuple[float, ...]  # seconds since the start, by frame
+    times: tuple[float, ...]  # seconds since the start, per frame
     seconds: float
 
     @property
@@ -43,6 +43,8 @@ class Film:
 
 @dataclass(frozen=True, slots=True)
 class Race:
+    """A prompt decoded in full and with an early stop."""
+
     title: str
     prompt: str
     full: Film
@@ -51,19 +53,19 @@ class Race:
 
 
 def run(engine: Engine, title: str, prompt: str, recipe: str, options: dict[str, Any]) -> Race:
-    """Decode both ways. Drawing comes later, so that the times are those of decoding."""
+    """Decode with both recipes. Drawing comes later, so that only decoding is timed."""
     for _ in engine.stream(prompt, recipe="full", **{**options, "steps": 2}):
-        pass  # the first passes of a process are slower than all others
+        pass  # warm-up: the first passes of a process are slower
     names = ("full", recipe)
-    # In turns, so that whatever else the machine does in between is not held against one of them.
-    timings = [[_seconds(engine, prompt, name, options) for name in names] for _ in range(TIMINGS)]
+    # The recipes take turns, so that other load on the machine affects both.
+    timings = [[_time(engine, prompt, name, options) for name in names] for _ in range(TIMINGS)]
     seconds = [min(column) for column in zip(*timings, strict=True)]
-    full, early = (_film(engine, prompt, *pair, options) for pair in zip(names, seconds, strict=True))
+    full, early = (_record(engine, prompt, *pair, options) for pair in zip(names, seconds, strict=True))
     return Race(title, prompt, full, early, speller(engine.codec))
 
 
 def play(race: Race, console: Console, seconds: float) -> None:
-    """Both on one clock, slowed so that the slower one takes about `seconds`; as a log without a terminal."""
+    """Play both, slowed so that the slower one takes about `seconds`; without a terminal, print a log."""
     heading = Text(f"{race.title}  ", style="bold cyan").append(" ".join(race.prompt.split()), style="default")
     console.print(heading, soft_wrap=not console.is_terminal)
     if not console.is_terminal:
@@ -72,7 +74,7 @@ def play(race: Race, console: Console, seconds: float) -> None:
     slower = max(race.full.times[-1], race.early.times[-1])
     pace = slower / seconds if seconds > 0 else float("inf")
     canvases = [Canvas(race.spell), Canvas(race.spell)]
-    with Live(Stage(race, canvases), console=console, refresh_per_second=FRAMES_PER_SECOND) as live:
+    with Live(SideBySide(race, canvases), console=console, refresh_per_second=FRAMES_PER_SECOND) as live:
         started, shown = time.perf_counter(), [0, 0]
         while any(at < len(film.frames) for at, film in zip(shown, (race.full, race.early), strict=True)):
             clock = (time.perf_counter() - started) * pace
@@ -85,8 +87,8 @@ def play(race: Race, console: Console, seconds: float) -> None:
     console.print()
 
 
-class Stage:
-    """The two canvases, side by side where the terminal is wide enough."""
+class SideBySide:
+    """Draws the two canvases, side by side if the terminal is wide enough."""
 
     def __init__(self, race: Race, canvases: list[Canvas]) -> None:
         self.race, self.canvases = race, canvases
@@ -105,14 +107,14 @@ class Stage:
         yield legend()
 
 
-def _seconds(engine: Engine, prompt: str, recipe: str, options: dict[str, Any]) -> float:
-    """The time of a decoding that nobody watches: to look at every position costs time."""
+def _time(engine: Engine, prompt: str, recipe: str, options: dict[str, Any]) -> float:
+    """Return the seconds of a decoding without frames, because making frames takes time."""
     done: Completion = engine.generate(prompt, recipe=recipe, **options)
     return done.seconds
 
 
-def _film(engine: Engine, prompt: str, recipe: str, seconds: float, options: dict[str, Any]) -> Film:
-    """The frames of one decoding, on the clock of one that took `seconds`."""
+def _record(engine: Engine, prompt: str, recipe: str, seconds: float, options: dict[str, Any]) -> Film:
+    """Record the frames of one decoding, with times scaled to a total of `seconds`."""
     frames, times, started = [], [], time.perf_counter()
     for frame in engine.stream(prompt, recipe=recipe, **options):
         frames.append(frame)

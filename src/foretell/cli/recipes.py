@@ -1,4 +1,4 @@
-"""`foretell recipes`: presets and policies, with what they do and what can be changed."""
+"""`foretell recipes`: list presets and policies with their descriptions and parameters."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ QUESTIONS = {
     "score": "how sure?",
     "transfer": "which masks now?",
     "stop": "is it settled?",
-    "verify": "what is written again?",
-    "visible": "what is looked at?",
+    "verify": "what is masked again?",
+    "visible": "which positions does the model see?",
     "schedule": "how does a threshold fall?",
     "scale": "what is compared with it?",
 }
 
 
 def recipes(
-    name: Annotated[str | None, Argument(help="A preset, a policy or a kind of policies, to show alone.")] = None,
+    name: Annotated[str | None, Argument(help="Preset, policy or kind of policy to show.")] = None,
 ) -> None:
-    """List presets and policies, or those of one kind (stop, transfer, ...), or show one in full."""
+    """List presets and policies. With a name, list one kind of policy (stop, transfer, ...) or show one in detail."""
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.policies import POLICIES  # noqa: PLC0415
     from foretell.recipes.presets import PRESETS  # noqa: PLC0415
@@ -40,12 +40,12 @@ def recipes(
     if name is None:
         _list_presets(console)
         _list_policies(console)
-        console.print("Change any of it: --recipe 'prophet stop.tau.high=8' or --set stop.tau.high=8.", style="dim")
+        console.print("Change any parameter: --recipe 'prophet stop.tau.high=8' or --set stop.tau.high=8.", style="dim")
         return
     kinds = [(kind, policies[name]) for kind, policies in POLICIES.items() if name in policies]
     if name not in PRESETS and not kinds and name not in POLICIES:
         names = {*PRESETS, *POLICIES, *(policy for policies in POLICIES.values() for policy in policies)}
-        raise RecipeError(unknown("recipe, policy or kind of policies", name, names))
+        raise RecipeError(unknown("recipe, policy or kind of policy", name, names))
     if name in POLICIES:
         _list_policies(console, name)
     if name in PRESETS:
@@ -55,7 +55,7 @@ def recipes(
 
 
 def sentence(policy: type) -> str:
-    """What a policy does: its module's first sentence, or its own where several share a module."""
+    """Return what a policy does: the first sentence of its module, or its own if several share a module."""
     from foretell.policies import POLICIES  # noqa: PLC0415
 
     home = getmodule(policy)
@@ -66,7 +66,7 @@ def sentence(policy: type) -> str:
 
 
 def _is_generated(policy: type) -> bool:
-    """Whether the docstring is only the signature, which a dataclass writes when nobody else does."""
+    """Return whether the docstring is only the signature that a dataclass generates."""
     return (policy.__doc__ or "").startswith(f"{policy.__name__}(")
 
 
@@ -80,7 +80,7 @@ def _list_presets(console: Console) -> None:
 
 
 def _list_policies(console: Console, *kinds: str) -> None:
-    """The policies of these kinds, or of all."""
+    """Print the policies of these kinds, or all of them."""
     from foretell.policies import POLICIES  # noqa: PLC0415
     from foretell.recipes.text import signature  # noqa: PLC0415
 
@@ -109,7 +109,7 @@ def _show_preset(console: Console, name: str) -> None:
 
 
 def _parameters(prefix: str, value: Any) -> Iterator[tuple[str, str, str]]:
-    """Every parameter by the dotted path that --set takes, with its value; those of a policy follow it."""
+    """Yield (path for --set, value, description) of every parameter; those of a policy follow it."""
     from foretell.recipes.text import format_value  # noqa: PLC0415
 
     for field in fields(value):
@@ -143,13 +143,13 @@ def _table(title: str) -> Any:
         padding=(0, 2, 0, 0),
         expand=True,
     )
-    table.add_column(width=_longest() + 1, no_wrap=True)
+    table.add_column(width=_longest_name() + 1, no_wrap=True)
     table.add_column(ratio=1)
     return table
 
 
-def _longest() -> int:
-    """Letters of the longest name, so that all tables share one left column."""
+def _longest_name() -> int:
+    """Return the length of the longest name, so that the left columns of all tables align."""
     from foretell.policies import POLICIES  # noqa: PLC0415
     from foretell.recipes.presets import PRESETS  # noqa: PLC0415
 
@@ -162,8 +162,8 @@ def _bold(name: str) -> Any:
     return Text(f" {name}", style="bold cyan")
 
 
-def _two_lines(about: str, spelled: str) -> Any:
+def _two_lines(about: str, signature: str) -> Any:
     from rich.text import Text  # noqa: PLC0415
 
     text = Text(about)
-    return text.append(f"\n{spelled}", style="dim") if spelled else text
+    return text.append(f"\n{signature}", style="dim") if signature else text

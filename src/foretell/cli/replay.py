@@ -1,4 +1,4 @@
-"""Asking stored trajectories where a stopping rule would have fired, one by one and all together."""
+"""Replay a stopping rule on stored traces: where it would have fired, per trace and in total."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from foretell.cli.trace import places, written
+from foretell.cli.trace import answer_positions, draft_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,35 +18,36 @@ if TYPE_CHECKING:
     from foretell.loop.protocols import Region, Stop
 
 MOST_ROWS = 40
-NO_REGION = "no answer region was recorded, so no rule fires; say where to look with --region, e.g. --region masked"
+NO_REGION = "no answer region was recorded, so no rule fires; name one with --region, e.g. --region masked"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Where a rule would have stopped one trajectory."""
+    """Where a rule would have stopped one trace."""
 
     fired: int | None  # the step, from 0
-    steps: int  # that would have been taken
-    recorded: int  # that were taken
+    steps: int  # steps that would have been taken
+    recorded: int  # steps that were taken
     budget: int
-    committed: str  # the answer, or the text where no answer was laid out
+    committed: str  # the answer, or the text if there is no answer region
     final: str
     same: bool
     note: str = ""
-    known: bool = True  # false where another rule had ended the recording before this one fired
+    known: bool = True  # false if another rule ended the recording before this one fired
 
 
-def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
+def replay_trace(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
+    """Return where the rule would have stopped a trace, and with which answer."""
     fired = trace.replay(stop, region)
     at, last = len(trace) - 1 if fired is None else fired, len(trace) - 1
-    here, there = places(trace, at, region), places(trace, last, region)
+    here, there = answer_positions(trace, at, region), answer_positions(trace, last, region)
     return Outcome(
         fired=fired,
         steps=at + 1,
         recorded=len(trace),
         budget=trace.request.budget,
-        committed=written(trace, at, here),
-        final=written(trace, last, there),
+        committed=draft_text(trace, at, here),
+        final=draft_text(trace, last, there),
         same=trace.committed(at)[here].tolist() == trace.committed(last)[there].tolist(),
         note="" if stop.reads(trace.states(region)).any() else NO_REGION,
         known=fired is not None or not trace.settled,
@@ -54,13 +55,13 @@ def replayed(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:
 
 
 def remarks(trace: Trace, certificate: Certificate, region: Region | None) -> tuple[str, ...]:
-    """What keeps a certificate from holding for a recording; its model is not known here."""
+    """Return why a certificate does not hold for a trace, as far as can be told without its model."""
     recorded = trace.request.recipe
     recipe = recorded if region is None else replace(recorded, region=region)
     return certificate.remarks(recipe, trace.request.layout)
 
 
-def report(console: Console, outcomes: list[Outcome]) -> None:
+def print_report(console: Console, outcomes: list[Outcome]) -> None:
     console.print(_table(outcomes[:MOST_ROWS]))
     if len(outcomes) > MOST_ROWS:
         console.print(Text(f"... and {len(outcomes) - MOST_ROWS} more", style="dim"))
@@ -71,7 +72,7 @@ def report(console: Console, outcomes: list[Outcome]) -> None:
 def summary(recorded: list[Outcome]) -> str:
     outcomes = [one for one in recorded if one.known]
     cut = len(recorded) - len(outcomes)
-    left_out = f"{cut} of {len(recorded)} recordings ended before this rule fired and say nothing of it"
+    left_out = f"{cut} of {len(recorded)} traces ended before this rule fired and are left out"
     if not outcomes:
         return left_out
     count, fired = len(outcomes), sum(one.fired is not None for one in outcomes)

@@ -1,4 +1,4 @@
-"""Completions as a person and as a program read them, on the screen and in a file that is never half-written."""
+"""Format completions as text and as JSON, and write them to the screen or to a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from foretell.cli.console import out, problem
-from foretell.cli.plain import writes_all
+from foretell.cli.plain import stdout_is_unicode
 from foretell.cli.wording import count, ratio
 from foretell.engine.completion import Failure
 from foretell.engine.outcome import Usage
@@ -24,7 +24,7 @@ FINISHES = {"settled": "settled early", "eos": "reached its end", "complete": "r
 
 
 def summary(done: Completion) -> str:
-    """What a completion took, on one line."""
+    """Return the cost of a completion on one line."""
     cut = () if done.stop_string is None else (f"cut at {done.stop_string!r}",)
     return " · ".join(
         (
@@ -39,14 +39,14 @@ def summary(done: Completion) -> str:
 
 
 def _unused(done: Completion) -> str:
-    """Where the rest of the budget went."""
+    """Return why fewer steps than the budget were taken."""
     saved = [f"{done.saved} saved"] if done.saved else []
     given = [f"{done.given} for given positions"] if done.given else []
     return f" ({', '.join(saved + given)})" if saved or given else ""
 
 
 def totals(done: Sequence[Completion], seconds: float) -> str:
-    """What many completions took, on one line."""
+    """Return the cost of many completions on one line."""
     if not done:
         return "no prompt was decoded"
     steps, full = sum(one.steps for one in done), sum(one.budget - one.given for one in done)
@@ -65,7 +65,7 @@ def totals(done: Sequence[Completion], seconds: float) -> str:
 
 
 def record(name: str | int, done: Completion) -> dict[str, Any]:
-    """A completion as one JSON object."""
+    """Return a completion as one JSON object."""
     return {
         "id": name,
         "text": done.text,
@@ -88,9 +88,9 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
 
 
 def line_of(name: str | int, done: Completion | Failure, *, escaped: bool = False) -> str:
-    """One line of JSON, with nothing but ASCII in it if `escaped`."""
-    told = {"id": name, "error": str(done)} if isinstance(done, Failure) else record(name, done)
-    return json.dumps(told, ensure_ascii=escaped)
+    """Return one line of JSON, ASCII only if `escaped`."""
+    row = {"id": name, "error": str(done)} if isinstance(done, Failure) else record(name, done)
+    return json.dumps(row, ensure_ascii=escaped)
 
 
 class Ledger:
@@ -130,7 +130,7 @@ class Ledger:
 
 
 class Printer:
-    """Prints results on stdout: as JSON the moment they arrive, as text in the order in which they were asked."""
+    """Prints results on stdout: JSON as soon as each is done, text in the order of the prompts."""
 
     def __init__(self, names: list[str | int], as_json: bool) -> None:
         self.names, self.as_json = names, as_json
@@ -139,7 +139,7 @@ class Printer:
 
     def add(self, index: int, done: Completion | Failure) -> None:
         if self.as_json:
-            print(line_of(self.names[index], done, escaped=not writes_all()), flush=True)
+            print(line_of(self.names[index], done, escaped=not stdout_is_unicode()), flush=True)
             return
         self._waiting[index] = done
         while self._next in self._waiting:
@@ -147,10 +147,10 @@ class Printer:
             self._next += 1
 
     def _show(self, index: int, done: Completion | Failure) -> None:
-        if isinstance(done, Failure):  # it has been told on stderr
+        if isinstance(done, Failure):  # already reported on stderr
             return
         console = out()
         if len(self.names) > 1:
             console.print(Text(("\n" if index else "") + f"[{self.names[index]}]", style="bold"), soft_wrap=True)
-        print(done.text, flush=True)  # as it is, tabs and all
+        print(done.text, flush=True)  # not through rich, which would change tabs
         console.print(Text(summary(done), style="dim"), soft_wrap=True)

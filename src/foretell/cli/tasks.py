@@ -1,4 +1,4 @@
-"""`foretell tasks`: every task that can be evaluated, and what it needs."""
+"""`foretell tasks`: list the tasks that can be evaluated, and what each needs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ if TYPE_CHECKING:
     from foretell.evaluation.catalogue import TaskInfo
 
 HEADINGS = {
-    "bundled": "Bundled: generated problems, which the bundled model can read",
-    "benchmark": "Benchmarks: files in the folder that FORETELL_DATA names, or --data",
-    "prompts": "Your own",
+    "bundled": "Bundled: generated problems for the bundled model",
+    "benchmark": "Benchmarks: read from the folder in FORETELL_DATA or --data",
+    "prompts": "Your own prompts",
 }
 
 
 def tasks() -> None:
-    """List the tasks of `eval`, `sweep`, `calibrate` and `judge`, one line each, with what each needs.
-
-    foretell tasks
-    """
+    """List the tasks that can be evaluated. Used by `eval`, `sweep`, `calibrate` and `judge`."""
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.evaluation.catalogue import list_tasks  # noqa: PLC0415
     from foretell.extras import is_installed  # noqa: PLC0415
@@ -29,7 +26,7 @@ def tasks() -> None:
     for kind, heading in HEADINGS.items():
         console.print(heading, style="bold")
         console.print(_table([task for task in every if task.kind == kind]), "")
-    console.print("Tasks that run code, written by the model, need --allow-code-execution.")
+    console.print("Tasks that run code written by the model need --allow-code-execution.")
     there = "it is installed" if is_installed("lab") else "it is missing: pip install 'foretell[lab]'"
     console.print(f"eval, sweep and calibrate need the extra lab (scipy); {there}.", markup=False)
 

@@ -1,4 +1,4 @@
-"""`foretell trace`: look at stored trajectories, and ask where another rule would have stopped them."""
+"""`foretell trace`: draw stored traces, and replay other stopping rules on them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
     from foretell.engine.trace import Trace
     from foretell.loop.protocols import Region, Verdict
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at stored trajectories.")
-File = Annotated[Path, Argument(help="What `foretell generate --trace` has written.")]
-HEIGHT = 24  # rows of the picture, unless the trajectory has fewer steps
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Draw stored traces, or replay a stopping rule on them."
+)
+File = Annotated[Path, Argument(help="File written by `foretell generate --trace`.")]
+HEIGHT = 24  # rows of the heatmap, unless the trace has fewer steps
 
 
 @app.command()
 def show(
     file: File,
-    index: Annotated[int, Option("--index", "-i", help="Which of the file's traces, from 0.")] = 0,
-    width: Annotated[int | None, Option(help="Columns to draw in; default: the terminal's.")] = None,
+    index: Annotated[int, Option("--index", "-i", help="Index of the trace in the file, from 0.")] = 0,
+    width: Annotated[int | None, Option(help="Width in columns (default: the terminal's).")] = None,
 ) -> None:
-    """Draw a trajectory: what changed when, the gap against its threshold, and the drafts."""
+    """Draw a trace step by step. Shows what changed, the gap and its threshold, and the drafts."""
     from rich.text import Text  # noqa: PLC0415
 
     from foretell.cli.chart import chart  # noqa: PLC0415
@@ -58,27 +60,27 @@ def show(
 @app.command()
 def replay(
     file: File,
-    stop: Annotated[str, Option(help='The rule to try: "prophet(tau=linear)", or rule.json.')] = "prophet",
-    region: Annotated[str | None, Option(help='Where it looks: "after(length=2)"; default: as recorded.')] = None,
+    stop: Annotated[str, Option(help='Stopping rule, e.g. "prophet(tau=linear)", or a rule.json.')] = "prophet",
+    region: Annotated[str | None, Option(help='Answer region, e.g. "after(length=2)" (default: as recorded).')] = None,
 ) -> None:
-    """Say where another stopping rule would have fired, and whether the answer would have been the same."""
+    """Replay a stopping rule on stored traces. Shows where it fires, and whether the answer is the same."""
     from foretell.cli.console import note, out  # noqa: PLC0415
-    from foretell.cli.replay import remarks, replayed, report  # noqa: PLC0415
+    from foretell.cli.replay import print_report, remarks, replay_trace  # noqa: PLC0415
     from foretell.engine.certificate import Certificate, stop_of  # noqa: PLC0415
     from foretell.engine.trace_files import load_traces  # noqa: PLC0415
 
-    given, place = stop_of(stop), _place(region)
+    given, place = stop_of(stop), _parse_region(region)
     rule = given.rule if isinstance(given, Certificate) else given
     traces = load_traces(file)
     if isinstance(given, Certificate):
         note(remark for trace in traces for remark in remarks(trace, given, place))
-    outcomes = [replayed(trace, rule, place) for trace in traces]
+    outcomes = [replay_trace(trace, rule, place) for trace in traces]
     note(outcome.note for outcome in outcomes if outcome.note)
-    report(out(), outcomes)
+    print_report(out(), outcomes)
 
 
 def _verdict_of(trace: Trace) -> Verdict:
-    """What the trace's own rule says of each step; nothing where the rule's file is gone."""
+    """Return the verdict of the trace's own rule at each step; that of `Never` if the rule's file is missing."""
     from foretell.policies.stop.never import Never  # noqa: PLC0415
 
     states = trace.states()
@@ -94,7 +96,7 @@ def has_answer(trace: Trace) -> bool:
     return trace.request.layout.answer is not None
 
 
-def _place(text: str | None) -> Region | None:
+def _parse_region(text: str | None) -> Region | None:
     from foretell.loop.protocols import Region  # noqa: PLC0415
     from foretell.recipes.text import parse_value  # noqa: PLC0415
 
@@ -111,14 +113,15 @@ def _show_dynamics(console: Console, trace: Trace) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     what = "answer" if has_answer(trace) else "text"
-    first, last = trace.first_match(where=places(trace)), trace.last_change(places(trace))
-    line = Text(f"The {what} was first drafted as it ended at step ")
-    line.append(str((first or 0) + 1), style="bold").append(", and last changed to it at step ")
+    where = answer_positions(trace)
+    first, last = trace.first_match(where=where), trace.last_change(where)
+    line = Text(f"The final {what} was first drafted at step ")
+    line.append(str((first or 0) + 1), style="bold").append(" and did not change after step ")
     console.print(line.append(str(last + 1), style="bold").append(f" of {len(trace)}.\n"))
 
 
 def _show_drafts(console: Console, trace: Trace, progress: Sequence[float]) -> None:
-    """What would have been emitted at the steps that matter; `progress` is p at each step, as the rule counts it."""
+    """Print the drafts of the most telling steps; `progress` is p at each step, as the rule counts it."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -126,19 +129,19 @@ def _show_drafts(console: Console, trace: Trace, progress: Sequence[float]) -> N
     for title in ("", "step", "p", "filled", *(("answer",) if has_answer(trace) else ())):
         table.add_column(title, no_wrap=True, justify="right" if title in ("step", "p", "filled") else "left")
     table.add_column("draft", ratio=1)
-    for step, label in sorted(_moments(trace).items()):
+    for step, label in sorted(_name_steps(trace).items()):
         filled = int((trace.filled_at <= step).sum())
         row = [label, str(step + 1), f"{progress[step]:.2f}", f"{filled}/{trace.request.layout.length}"]
         if has_answer(trace):
-            row.append(written(trace, step, places(trace, step)))
-        row.append(written(trace, step))
+            row.append(draft_text(trace, step, answer_positions(trace, step)))
+        row.append(draft_text(trace, step))
         table.add_row(*(Text(cell, style="bold" if at == 0 else "") for at, cell in enumerate(row)))
     console.print(table)
 
 
-def _moments(trace: Trace) -> dict[int, str]:
-    """Steps worth reading, each with its names."""
-    last, where = len(trace) - 1, places(trace)
+def _name_steps(trace: Trace) -> dict[int, str]:
+    """Return the steps worth reading, each with its names."""
+    last, where = len(trace) - 1, answer_positions(trace)
     named: dict[int, str] = {}
     for step, name in (
         (0, "first"),
@@ -151,8 +154,8 @@ def _moments(trace: Trace) -> dict[int, str]:
     return named
 
 
-def places(trace: Trace, step: int = -1, region: Region | None = None) -> Tensor:
-    """The answer's positions as laid out or as found in the draft of a step, or all that were not pinned. [N]"""
+def answer_positions(trace: Trace, step: int = -1, region: Region | None = None) -> Tensor:
+    """Return the answer's positions, fixed or as found in the draft of a step, else all that are not pinned. [N]"""
     where = trace.filled_at >= 0
     if (region or trace.request.recipe.region).sought:
         found = trace.answer(region)[step]
@@ -164,8 +167,8 @@ def places(trace: Trace, step: int = -1, region: Region | None = None) -> Tensor
     return where
 
 
-def written(trace: Trace, step: int, where: Tensor | None = None) -> str:
-    """The draft of a step on one line, without what stands behind the text's end."""
+def draft_text(trace: Trace, step: int, where: Tensor | None = None) -> str:
+    """Return the draft of a step on one line, without end tokens."""
     from foretell.loop.spelling import printable  # noqa: PLC0415
 
     tokens = trace.committed(step) if where is None else trace.committed(step)[where]

@@ -1,4 +1,4 @@
-"""`foretell train`: run a training recipe, go on with one that was interrupted, write its model."""
+"""`foretell train`: run a training recipe, resume an interrupted run, export the model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from foretell.errors import RecipeError
 
 
 def train(
-    config: Annotated[Path, Argument(help="A recipe in TOML; runs/train_tiny.toml is the bundled model's.")],
-    export: Annotated[Path | None, Option(help="When done, write the model to this folder.")] = None,
-    fresh: Annotated[bool, Option("--fresh", help="Start over, even if there are checkpoints to go on from.")] = False,
+    config: Annotated[Path, Argument(help="Recipe in TOML, e.g. runs/train_tiny.toml (the bundled model).")],
+    export: Annotated[Path | None, Option(help="Folder to write the model to at the end.")] = None,
+    fresh: Annotated[bool, Option("--fresh", help="Delete existing checkpoints and start over.")] = False,
 ) -> None:
-    """Train a masked diffusion model of LLaDA's format; a run that was killed goes on from its last checkpoint."""
+    """Train a masked diffusion model in LLaDA's format.
+
+    Safe to interrupt: run the same command again to resume from the last checkpoint.
+    """
     from foretell.cli.console import problem  # noqa: PLC0415
     from foretell.train.config import TrainRecipe  # noqa: PLC0415
     from foretell.train.run import clear, write_model  # noqa: PLC0415
@@ -23,7 +26,7 @@ def train(
     from foretell.train.train import train as run  # noqa: PLC0415
 
     if not config.is_file():
-        raise RecipeError(f"there is no recipe {config}")
+        raise RecipeError(f"there is no recipe file {config}")
     recipe = TrainRecipe.read(config)
     if fresh:
         clear(recipe)

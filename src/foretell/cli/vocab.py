@@ -1,4 +1,4 @@
-"""`foretell vocab`: the words that a model knows."""
+"""`foretell vocab`: list the vocabulary of a model."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typer import Argument, Option
 
 from foretell.errors import RequestError
 
-LARGE = 5_000  # words above which a listing is no longer something to read
+LARGE = 5_000  # most words listed without --all
 
 
 def vocab(
-    model: Annotated[str, Argument(help="A checkpoint folder, or a bundled model by its name.")],
-    grep: Annotated[str | None, Option("--grep", "-g", help="Only words that match this regular expression.")] = None,
-    every: Annotated[bool, Option("--all", help="List a large vocabulary whole, one word a line.")] = False,
+    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    grep: Annotated[
+        str | None, Option("--grep", "-g", help="List only words that match this regular expression.")
+    ] = None,
+    every: Annotated[bool, Option("--all", help="List every word, one per line, however many there are.")] = False,
 ) -> None:
-    """List the words that a model knows."""
+    """List the words in a model's vocabulary."""
     from rich.columns import Columns  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -26,19 +28,21 @@ def vocab(
     from foretell.engine.engine import folder_of  # noqa: PLC0415
 
     words = Codec.load(folder_of(model)).words()
-    shown = _matching(words, grep)
+    shown = _filter(words, grep)
     if every:
         print("\n".join(shown))
         return
     if len(shown) > LARGE:
-        note([f"{len(shown):,} words, of which these are the first {LARGE:,}; use --grep to look for some, or --all"])
+        note(
+            [f"showing the first {LARGE:,} of {len(shown):,} words; use --grep to search, or --all to list every word"]
+        )
     console = out()
     marked = [Text(word.replace(" ", "␣")) for word in shown[:LARGE]]
     console.print(Columns(marked, padding=(0, 2), column_first=True))
     console.print(Text(f"{len(shown):,} of {len(words):,} words" if grep else f"{len(words):,} words", style="dim"))
 
 
-def _matching(words: list[str], pattern: str | None) -> list[str]:
+def _filter(words: list[str], pattern: str | None) -> list[str]:
     if pattern is None:
         return words
     try:

@@ -1,4 +1,4 @@
-"""Watching one decoding: the canvas, the gap against its threshold and the commit, live or as a log."""
+"""Show one decoding step by step: the canvas, the gap and its threshold, and the commit, live or as a log."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 FRAMES_PER_SECOND = 12
 GAUGE = 32  # columns of the bar
-LOG_LINES = 10  # about so many lines for one decoding, and its commit
+LOG_LINES = 10  # approximate number of lines per decoding, besides the commit
 
 
 def watch(frames: Iterator[Frame], spell: Spell, console: Console, title: str = "", delay: float = 0.0) -> Completion:
-    """Follow a decoding to its end; `delay` seconds are slept after each step and not counted as decoding."""
+    """Show a decoding to its end; sleep `delay` seconds after each step, not counted as decoding time."""
     canvas = Canvas(spell)
     slept = 0.0
     if not console.is_terminal:
-        return _logged(frames, canvas, console, title)
-    # The screen is drawn by Live's own thread, from whatever frame is the latest: decoding never waits for it.
+        return _log(frames, canvas, console, title)
+    # Live draws the latest frame in its own thread, so decoding never waits for the screen.
     with Live(View(canvas, title), console=console, refresh_per_second=FRAMES_PER_SECOND):
         for frame in frames:
             canvas.update(frame)
@@ -43,7 +43,7 @@ def watch(frames: Iterator[Frame], spell: Spell, console: Console, title: str = 
 
 
 class View:
-    """Draws the latest frame of a canvas, whenever rich asks for it."""
+    """Draws the latest frame of a canvas when rich asks for it."""
 
     def __init__(self, canvas: Canvas, title: str = "", notes: bool = True) -> None:
         self.canvas, self.title, self.notes = canvas, title, notes
@@ -68,7 +68,7 @@ class View:
 
 
 def status(canvas: Canvas) -> Text:
-    """The step counter and the gauge; at the end, what was saved."""
+    """Return the step counter and the gauge and, at the end, the number of steps saved."""
     frame = canvas.frame
     assert frame is not None, "nothing has been decoded yet"
     filled = sum(frame.filled)
@@ -82,7 +82,7 @@ def status(canvas: Canvas) -> Text:
 
 
 def gauge(value: float, bar: float, scale: float, measure: str = "gap") -> Text:
-    """A bar as long as the gap, or what else is measured, with a mark where the threshold stands."""
+    """Draw a bar as long as the measured value, with a mark at the threshold."""
     share = 1.0 if value == float("inf") else max(0.0, min(1.0, value / scale)) if isfinite(value) else 0.0
     mark = min(GAUGE - 1, round(GAUGE * bar / scale)) if isfinite(bar) else GAUGE - 1
     length, reached = round(GAUGE * share), value >= bar
@@ -109,7 +109,7 @@ def ending(done: Completion) -> str:
 
 
 def log_line(canvas: Canvas) -> str:
-    """A frame on one line of plain text: where it stands, the gap, and the text so far."""
+    """Return a frame as one line of plain text: the step, the gap and the text so far."""
     frame = canvas.frame
     assert frame is not None, "nothing has been decoded yet"
     line = f"step {frame.step + 1:>3}/{frame.budget}  p {frame.progress:.2f}"
@@ -119,19 +119,19 @@ def log_line(canvas: Canvas) -> str:
     return f"{line}  {canvas.line()}"
 
 
-def _logged(frames: Iterator[Frame], canvas: Canvas, console: Console, title: str) -> Completion:
+def _log(frames: Iterator[Frame], canvas: Canvas, console: Console, title: str) -> Completion:
     if title:
-        _plain(console, title)
+        _print_plain(console, title)
     for frame in frames:
         canvas.update(frame)
         if frame.step % max(1, frame.budget // LOG_LINES) == 0 or frame.completion is not None:
-            _plain(console, log_line(canvas))
+            _print_plain(console, log_line(canvas))
     done = _completion(canvas)
-    _plain(console, ending(done))
+    _print_plain(console, ending(done))
     return done
 
 
-def _plain(console: Console, line: str) -> None:
+def _print_plain(console: Console, line: str) -> None:
     console.print(Text(line), soft_wrap=True)
 
 
@@ -142,7 +142,7 @@ def _completion(canvas: Canvas) -> Completion:
 
 
 def _scale(canvas: Canvas) -> float:
-    """The value at the bar's right end; it never shrinks, so that the bar does not jump."""
+    """Return the value at the right end of the bar; it never shrinks, so that the bar does not jump."""
     seen = [number for pair in canvas.gauges for number in pair if isfinite(number)]
     return 1.15 * max([*seen, 1.0])
 
