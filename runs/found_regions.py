@@ -24,7 +24,7 @@ from foretell.evaluation.benchmark import Benchmark
 from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT, Free, announced
 from foretell.evaluation.intervals import Interval, bootstrap, wilson
 from foretell.evaluation.records import Record
-from foretell.evaluation.report import Row, compare
+from foretell.evaluation.report import ReportRow, compare
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.loop.protocols import Region
 from foretell.plots.stops import Stopped, risks
@@ -56,7 +56,7 @@ def regions(asked: Benchmark) -> dict[str, Region]:
 class Result:
     """One way to stop, against full decoding of the same window."""
 
-    row: Row
+    row: ReportRow
     speed: Interval  # 95%, of the steps' ratio
     risk: float  # share of answers that differ
     interval: Interval  # Wilson, 95%
@@ -135,7 +135,7 @@ def recipe_of(gap: str, region: Region) -> str:
 def decoded(one: Study, recipe: str) -> dict[str, tuple[int, str | None]]:
     """The first problems decoded live in one batch: steps and answer by id."""
     way, engine, cases = TaskRecipe.of(recipe, one.bench.benchmark), one.bench.engine, one.cases[:LIVE]
-    orders = [(case.example.prompt, way.template(engine, case.example, one.bench.what.seed)) for case in cases]
+    orders = [(case.example.prompt, way.template(engine, case.example, one.bench.evaluation.seed)) for case in cases]
     made = engine.generate_iter(orders, batch_size=LIVE)
     return {cases[at].example.id: (done.steps, one.bench.benchmark.extract(done)) for at, done in made}
 
@@ -148,7 +148,9 @@ def checked(one: Study, tried: Mapping[str, Region], records: Mapping[str, list[
         for key, told in decoded(one, recipe_of(gap, region)).items():
             live, equal = live + 1, equal + (known[key] == told)
     if equal < live - live // 50:  # other batches have other last bits of a logit, and no more
-        raise RequestError(f"{one.bench.what.task}: only {equal} of {live} live decodings are what the replay says")
+        raise RequestError(
+            f"{one.bench.evaluation.task}: only {equal} of {live} live decodings are what the replay says"
+        )
     return live, equal
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from foretell.engine.engine import BUNDLED
 from foretell.evaluation.records import Record
-from foretell.evaluation.report import Row, compare
+from foretell.evaluation.report import ReportRow, compare
 from foretell.evaluation.run import evaluate
 from foretell.plots.frontier import Spot, frontier
 from foretell.tasks import TASKS as PROBLEMS
@@ -84,7 +84,7 @@ def best_stacks(options: argparse.Namespace) -> dict[str, str]:
     return {task: best[task]["recipe"] for task in options.tasks if task in best}
 
 
-def measured(task: str, options: argparse.Namespace) -> list[Row]:
+def measured(task: str, options: argparse.Namespace) -> list[ReportRow]:
     """All rows of one task, in one process; the distilled model's are compared with its teacher's full decoding."""
     stacks = best_stacks(options)
     wanted = recipes() | ({"best stack": stacks[task]} if task in stacks else {})
@@ -104,12 +104,12 @@ def _decoded(
     return [replace(one, recipe=name) for name, text in wanted.items() for one in found if one.recipe == text]
 
 
-def timed(row: Row) -> bool:
+def timed(row: ReportRow) -> bool:
     """Whether it took turns with full decoding, so that their clocks can be compared."""
     return row.recipe not in RECHECKED and not row.recipe.startswith("SDTT")
 
 
-def cells(task: str, base: Row, row: Row) -> list[str]:
+def cells(task: str, base: ReportRow, row: ReportRow) -> list[str]:
     first = row is base
     change = "" if first else f"{100 * row.difference:+.1f} ({points(row.difference_low, row.difference_high)})"
     return [
@@ -127,7 +127,7 @@ def cells(task: str, base: Row, row: Row) -> list[str]:
     ]
 
 
-def together(rows: list[Row]) -> list[str]:
+def together(rows: list[ReportRow]) -> list[str]:
     """What Prophet adds to each method, against what it does alone: whether the two multiply."""
     at = {row.recipe: row for row in rows}
     alone = at["full"].columns / at["full + prophet"].columns
@@ -145,7 +145,7 @@ def together(rows: list[Row]) -> list[str]:
     return lines
 
 
-def looked_over(found: dict[str, list[Row]]) -> list[str]:
+def looked_over(found: dict[str, list[ReportRow]]) -> list[str]:
     """What `verify=recheck` buys for the passes that it takes."""
     lines = []
     for task, rows in found.items():
@@ -160,7 +160,7 @@ def looked_over(found: dict[str, list[Row]]) -> list[str]:
     return lines
 
 
-def goal(found: dict[str, list[Row]]) -> list[str]:
+def goal(found: dict[str, list[ReportRow]]) -> list[str]:
     lines = []
     for task, rows in found.items():
         even = [row for row in rows if row.difference >= -LOST and timed(row)]
@@ -177,7 +177,7 @@ def goal(found: dict[str, list[Row]]) -> list[str]:
 
 
 def markdown(
-    found: dict[str, list[Row]], far: list[list[str]], stacks: dict[str, str], options: argparse.Namespace
+    found: dict[str, list[ReportRow]], far: list[list[str]], stacks: dict[str, str], options: argparse.Namespace
 ) -> list[str]:
     headings = (
         "task", "method", "accuracy, %", "95%", "delta (95%)", "forwards", "fewer forwards", "fewer columns",

@@ -171,7 +171,7 @@ def carried_out(what: Evaluation) -> tuple[PreparedEvaluation, list[Record]]:
 
 def grow(bench: PreparedEvaluation) -> None:
     """Let a folder that is not there yet begin with what the largest finished run of fewer problems decoded."""
-    out = bench.what.out
+    out = bench.evaluation.out
     if out.exists():
         return
     fewer = sorted(int(one.name) for one in out.parent.glob("[1-9]*") if int(one.name) < int(out.name))

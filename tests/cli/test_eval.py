@@ -163,8 +163,8 @@ def test_a_worker_prepares_the_same(checkpoint: Path, prompts: Path, tmp_path: P
     """It is given what the first process has made of the options."""
     what = Evaluation(str(checkpoint), "prompts", ("full",), tmp_path, source=prompts, options={"answer_length": 3})
     first = PreparedEvaluation.prepare(what)
-    assert first.ways[0].options == {"max_new_tokens": 24, "suffix": "The answer is", "answer_length": 3}
-    assert PreparedEvaluation.prepare(first.what).ways == first.ways
+    assert first.recipes[0].options == {"max_new_tokens": 24, "suffix": "The answer is", "answer_length": 3}
+    assert PreparedEvaluation.prepare(first.evaluation).recipes == first.recipes
 
 
 def test_nothing_is_graded_where_no_prompt_has_an_answer(

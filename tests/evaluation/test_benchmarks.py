@@ -17,7 +17,7 @@ import pytest
 from foretell.engine.engine import Completion
 from foretell.engine.options import Options
 from foretell.errors import RequestError
-from foretell.evaluation.benchmark import Example, strict
+from foretell.evaluation.benchmark import Example, make_strict
 from foretell.evaluation.benchmarks import BENCHMARKS, find
 from foretell.evaluation.benchmarks.gsm8k import GSM8K
 from foretell.evaluation.benchmarks.humaneval import program
@@ -318,10 +318,10 @@ def test_a_strict_benchmark_reads_what_is_stated(name: str, stated: str, found: 
     loose = benchmark_named(name)
     answer = loose.extract(said(stated))
     assert answer is not None
-    assert strict(loose).extract(said(stated)) == answer
+    assert make_strict(loose).extract(said(stated)) == answer
     if found is not None:
         assert loose.extract(said(found)) == answer
-        assert strict(loose).extract(said(found)) is None
+        assert make_strict(loose).extract(said(found)) is None
 
 
 def test_a_fallback_is_noted() -> None:
@@ -336,7 +336,7 @@ def test_a_fallback_is_noted() -> None:
         ("18", True, False),
         (None, False, False),
     ]
-    assert grade(strict(loose), example, said("So 18")) == {"answer": None, "correct": False, "fallback": False}
+    assert grade(make_strict(loose), example, said("So 18")) == {"answer": None, "correct": False, "fallback": False}
 
 
 def test_a_question_in_millions_has_an_answer_in_millions() -> None:

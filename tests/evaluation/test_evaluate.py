@@ -123,7 +123,7 @@ def test_chunks_leave_every_worker_some(examples: int, batch_size: int, workers:
 def test_a_finished_or_small_run_starts_no_processes(
     checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.evaluation.workers.share_out", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr("foretell.evaluation.run.run_workers", lambda *_: pytest.fail("processes were started"))
     assert len(evaluate(plan(checkpoint, whole[0], workers=2))) == 40
     assert len(evaluate(plan(checkpoint, tmp_path, limit=4, workers=2))) == 8
 

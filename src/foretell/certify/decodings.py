@@ -34,20 +34,20 @@ def without_stopping(
     """
     (text,) = what.recipes
     bold = PreparedEvaluation.prepare(replace(what, recipes=(f"{text} stop={format_value(rule)}",), trace=True))
-    (way,) = bold.ways
+    (way,) = bold.recipes
     if region is not None and way.recipe.region == Fixed():
         way = replace(way, recipe=replace(way.recipe, region=region))
     order = way.template(bold.engine, bold.examples[0], what.seed)
     if not can_stop(order.recipe, order.layout):
         raise RequestError(f"{what.task}: {NO_REGION.format(rule='a stopping rule')}")
     chosen = way.recipe.region
-    plain = TaskRecipe.of(text, bold.benchmark, bold.what.options).recipe
+    plain = TaskRecipe.of(text, bold.benchmark, bold.evaluation.options).recipe
     elsewhere = f" region={format_value(chosen)}" if chosen != plain.region else ""
     # A cache keeps what nobody asks for as it was, so the rule has to look on where it is not to decide.
     silent: Stop = Never() if plain.cache == Off() else All((rule, Never()))
     full = text + elsewhere + (f" stop={format_value(silent)}" if plain.stop != silent else "")
-    way = TaskRecipe.of(full, bold.benchmark, bold.what.options)
-    bench = replace(bold, what=replace(bold.what, recipes=(full,)), ways=(way,))
+    way = TaskRecipe.of(full, bold.benchmark, bold.evaluation.options)
+    bench = replace(bold, evaluation=replace(bold.evaluation, recipes=(full,)), recipes=(way,))
     bench.check()
     return bench, [way.template(bench.engine, example, what.seed) for example in bench.examples]
 

@@ -39,7 +39,7 @@ def judge(
     lesson = JudgeConfig(look, hidden, penalty, rest["seed"])
     options = rest.pop("options")
     plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), lesson)
-    with following(plan.bench.total, read_records(plan.bench.what.out), graded=plan.bench.graded) as tally:
+    with following(plan.bench.total, read_records(plan.bench.evaluation.out), graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.save(out)
     console().print(

@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question, letters
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 
-def question(row: Row) -> Question:
+def question(row: DataRow) -> Question:
     """Some rows label their options 1 to 4; every one is asked with letters."""
     choices, key = row.part("choices"), row.text("answerKey")
     labels = choices.texts("label")

@@ -10,7 +10,7 @@ from typing import Any
 from foretell.engine.engine import Completion
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.source import Row, Source, pick
+from foretell.evaluation.benchmarks.source import DataRow, Source, pick
 from foretell.evaluation.sandbox.sandbox import Candidate, Limits, Verdict, run_tests
 from foretell.policies.stop.schedules import Staged
 
@@ -34,7 +34,7 @@ class Code:
 
     name: str
     source: Source
-    example: Callable[[Row], Example]  # its data hold the "tests"
+    example: Callable[[DataRow], Example]  # its data hold the "tests"
     program: Callable[[Example, str], str]  # what runs before the tests, from the answer
     allow_execution: bool = False
     thresholds: Staged = Staged(7.5, 5.0, 4.5)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question
 from foretell.evaluation.benchmarks.reasoning import WINDOW, at_the_end
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 from foretell.policies.stop.schedules import Staged
 
 
-def question(row: Row) -> Question:
+def question(row: DataRow) -> Question:
     """The right one comes first, so the options are shuffled."""
     wrong = [row.text(f"Incorrect Answer {number}") for number in (1, 2, 3)]
     options = tuple(option.strip() for option in (row.text("Correct Answer"), *wrong))

@@ -17,7 +17,7 @@ from foretell.engine.engine import Completion
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.reasoning import WINDOW, at_the_end
-from foretell.evaluation.benchmarks.source import Hub, Row, Source, distinct, fingerprint, pick
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source, distinct, fingerprint, pick
 from foretell.policies.stop.schedules import Staged
 
 SOURCE = Source("gsm8k", ("test.jsonl", "hf_test.jsonl"), Hub("openai/gsm8k", "main", "test"))
@@ -44,7 +44,7 @@ class GSM8K:
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
         return pick(distinct([self.example(row) for row in SOURCE.rows(source)]), limit, seed)
 
-    def example(self, row: Row) -> Example:
+    def example(self, row: DataRow) -> Example:
         asked, worked = row.text("question"), row.text("answer")
         _, mark, after = worked.rpartition("####")
         gold = answers.plain_number(after)

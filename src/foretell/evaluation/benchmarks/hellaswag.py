@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 
 from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 MARK = re.compile(r"\s*\[(?:header|title|step|substeps)\]\s*")
 
 
-def question(row: Row) -> Question:
+def question(row: DataRow) -> Question:
     """Both schemas: the text copy above, and the original with ctx, endings and label."""
     if "query" in row:
         return Question(row.text("query"), row.texts("choices"), row.whole("gold", 0, 3))

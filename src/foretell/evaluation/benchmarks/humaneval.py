@@ -13,10 +13,10 @@ import textwrap
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.code import Code
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 
-def example(row: Row) -> Example:
+def example(row: DataRow) -> Example:
     start, name = row.text("prompt"), row.text("entry_point")
     if _definition(start, name) is None:
         raise row.error(f"'prompt' does not define the entry point {name!r}")

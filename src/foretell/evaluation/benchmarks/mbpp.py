@@ -11,10 +11,10 @@ from __future__ import annotations
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.code import Code
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 
-def example(row: Row) -> Example:
+def example(row: DataRow) -> Example:
     tests = "\n".join(row.texts("test_list"))
     prompt = (
         f"{row.text('text').strip()} It has to pass these tests:\n\n```python\n{tests}\n```\n\n"

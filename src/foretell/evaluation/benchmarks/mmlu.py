@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question
-from foretell.evaluation.benchmarks.source import Hub, Row, Source, fingerprint
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source, fingerprint
 
 
-def question(row: Row) -> Question:
+def question(row: DataRow) -> Question:
     stem, options, subject = row.text("question"), row.texts("choices"), row.text("subject")
     return Question(stem, options, row.whole("answer", 0, 3), f"{subject}/{fingerprint(stem, *options)}")
 

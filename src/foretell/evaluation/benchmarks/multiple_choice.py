@@ -12,7 +12,7 @@ from typing import Any
 from foretell.engine.engine import Completion
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.source import Row, Source, distinct, fingerprint, pick
+from foretell.evaluation.benchmarks.source import DataRow, Source, distinct, fingerprint, pick
 from foretell.policies.stop.schedules import Staged
 
 SUFFIX = " The answer is"
@@ -45,7 +45,7 @@ class MultipleChoice:
 
     name: str
     source: Source
-    question: Callable[[Row], Question]
+    question: Callable[[DataRow], Question]
     task: str = "Answer the following multiple choice question."
     letters: str = "ABCD"
     shuffled: bool = False  # where the file always has the right option in one place
@@ -57,7 +57,7 @@ class MultipleChoice:
         """See `Benchmark`. The order of shuffled options depends on the seed and the example, on nothing else."""
         return pick(distinct([self.example(row, seed) for row in self.source.rows(source)]), limit, seed)
 
-    def example(self, row: Row, seed: int) -> Example:
+    def example(self, row: DataRow, seed: int) -> Example:
         asked = self.question(row)
         count = len(asked.options)
         if not 2 <= count <= len(self.letters):

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 
-def question(row: Row) -> Question:
+def question(row: DataRow) -> Question:
     return Question(row.text("goal"), (row.text("sol1"), row.text("sol2")), row.whole("label", 0, 1))
 
 

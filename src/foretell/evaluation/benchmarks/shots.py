@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.source import Row, Source, distinct, fingerprint
+from foretell.evaluation.benchmarks.source import DataRow, Source, distinct, fingerprint
 
 SHOTS = 8
 
@@ -34,7 +34,7 @@ def asked(
     )
 
 
-def _pair(row: Row, solved: Callable[[str, str], bool]) -> tuple[str, str]:
+def _pair(row: DataRow, solved: Callable[[str, str], bool]) -> tuple[str, str]:
     puzzle, solution = row.text("input").strip(), row.text("output").strip()
     if not solved(puzzle, solution):
         raise row.error(f"the output {solution!r:.80} does not solve the input {puzzle!r:.80}")

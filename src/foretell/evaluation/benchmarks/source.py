@@ -54,7 +54,7 @@ class Source:
         folders = [path / self.folder, path] if path is not None else [shared / self.folder] if shared else []
         return [folder / name for folder in folders for name in self.files]
 
-    def rows(self, path: Path | None) -> list[Row]:
+    def rows(self, path: Path | None) -> list[DataRow]:
         """Every row, from the first place that has the file."""
         found = self.find(path)
         if found is not None:
@@ -78,7 +78,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DataRow:
     """One row, which knows where it stands so that a complaint can say it."""
 
     values: Mapping[str, Any]
@@ -115,12 +115,12 @@ class Row:
             raise self.error(f"{name!r} must be a whole number from {low} to {high}, got {found!r:.80}")
         return allowed[str(found)]
 
-    def part(self, name: str) -> Row:
+    def part(self, name: str) -> DataRow:
         """A row in this row."""
         found = self.value(name)
         if not isinstance(found, Mapping):
             raise self.error(f"{name!r} must be an object, got {found!r:.80}")
-        return Row(found, f"{self.where}, {name}")
+        return DataRow(found, f"{self.where}, {name}")
 
 
 def data_folder() -> Path | None:
@@ -129,7 +129,7 @@ def data_folder() -> Path | None:
     return Path(named) if named else None
 
 
-def read(file: Path) -> Iterator[Row]:
+def read(file: Path) -> Iterator[DataRow]:
     """The rows of a JSON, JSONL or CSV file, each with its line (its place, in a JSON list)."""
     try:
         packed = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
@@ -139,7 +139,7 @@ def read(file: Path) -> Iterator[Row]:
     kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
     if kind == ".csv":
         table = csv.DictReader(io.StringIO(text, newline=""))
-        yield from (Row(row, f"{file}, line {table.line_num}") for row in table)
+        yield from (DataRow(row, f"{file}, line {table.line_num}") for row in table)
     elif kind == ".json":
         listed = _json(text, str(file))
         if not isinstance(listed, list):
@@ -152,7 +152,7 @@ def read(file: Path) -> Iterator[Row]:
                 yield _row(_json(line, where), where)
 
 
-def download(hub: Hub) -> Iterator[Row]:
+def download(hub: Hub) -> Iterator[DataRow]:
     """The rows of a data set on the hub, through the package datasets."""
     datasets = importlib.import_module("datasets")
     table = datasets.load_dataset(hub.path, hub.config, split=hub.split, revision=hub.revision)
@@ -167,10 +167,10 @@ def _json(text: str, where: str) -> Any:
         raise RequestError(f"{where}: not JSON: {problem}") from problem
 
 
-def _row(value: Any, where: str) -> Row:
+def _row(value: Any, where: str) -> DataRow:
     if not isinstance(value, Mapping):
         raise RequestError(f"{where}: expected an object, got {value!r:.80}")
-    return Row(value, where)
+    return DataRow(value, where)
 
 
 def fingerprint(*parts: str) -> str:

@@ -9,10 +9,10 @@ The true one is always first, so the options are shuffled.
 from __future__ import annotations
 
 from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question, letters
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 
-def question(row: Row) -> Question:
+def question(row: DataRow) -> Question:
     targets = row.part("mc1_targets")
     choices, labels = targets.texts("choices"), targets.value("labels")
     if not isinstance(labels, list) or sorted(map(str, labels)) != ["0"] * (len(choices) - 1) + ["1"]:

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question
-from foretell.evaluation.benchmarks.source import Hub, Row, Source, fingerprint
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source, fingerprint
 
 
-def question(row: Row) -> Question:
+def question(row: DataRow) -> Question:
     """The hub's copy has no qID, so an id is made from the text in both."""
     stem, options = row.text("sentence"), (row.text("option1"), row.text("option2"))
     if "_" not in stem:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.engine import Completion
-from foretell.evaluation.benchmark import Benchmark, Example, strict
+from foretell.evaluation.benchmark import Benchmark, Example, make_strict
 from foretell.policies.stop.schedules import Staged
 
 ANNOUNCEMENT = "The answer is"
@@ -38,7 +38,7 @@ class Free:
         return self.inner.examples(source, limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
-        return (strict(self.inner) if self.strict else self.inner).extract(completion)
+        return (make_strict(self.inner) if self.strict else self.inner).extract(completion)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return self.inner.grade(example, answer)
