@@ -21,7 +21,7 @@ from typing import Any, Literal
 from foretell.certify.replay import Study
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Benchmark
-from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT, Free, announced
+from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT, WithoutSuffix, has_suffix
 from foretell.evaluation.intervals import Interval, bootstrap, wilson
 from foretell.evaluation.records import Record
 from foretell.evaluation.report import ReportRow, compare
@@ -46,8 +46,8 @@ EVERYTHING = Pattern(r"(?s)\S.*")  # the text is the answer, however long
 
 def regions(asked: Benchmark) -> dict[str, Region]:
     """Every region that can be tried on a task; nothing is at a fixed place where no suffix is pinned."""
-    tried: dict[str, Region] = {} if isinstance(asked, Free) else {"fixed": Fixed()}
-    if not announced(asked.inner if isinstance(asked, Free) else asked):
+    tried: dict[str, Region] = {} if isinstance(asked, WithoutSuffix) else {"fixed": Fixed()}
+    if not has_suffix(asked.inner if isinstance(asked, WithoutSuffix) else asked):
         return tried | {"pattern": EVERYTHING}
     return tried | {"delimiter": Delimiter(ANNOUNCEMENT), "pattern": Pattern(rf"{ANNOUNCEMENT} (\w+)")}
 

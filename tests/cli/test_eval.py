@@ -81,7 +81,7 @@ def test_an_unknown_task_lists_prompts_too(run: Run, checkpoint: Path, tmp_path:
     said = run("eval", checkpoint, "--task", "promts", "--out", tmp_path / "out", code=2).stderr
     assert "unknown task 'promts'; did you mean 'prompts'?" in said
     said = run("eval", checkpoint, "--task", "prompts", "--out", tmp_path / "out", code=2).stderr
-    assert "none was given: name it with source=... (--data FILE)" in said
+    assert "none was given: use source=... (--data FILE)" in said
 
 
 @pytest.mark.parametrize("task", ["gsm8k", "gsm8k-free"])

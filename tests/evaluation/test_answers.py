@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from foretell.evaluation import answers
 from foretell.evaluation.answers import letters, numbers, programs, puzzles, statements
-from foretell.evaluation.benchmarks.bundled import SAID
+from foretell.evaluation.benchmarks.bundled import ANSWER
 
 UP_TO_TWENTY = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -336,7 +336,7 @@ TEXTS = [(name, piece * (SIZE // len(piece))) for name, pieces in PIECES.items()
     ("code", "```python\n" + "x = 1\n" * (SIZE // 6)),
     ("code", " " * SIZE + "x"),
     ("equations", "123456789" + " " * SIZE),
-    ("said", "The answer is x" + " " * SIZE + "y"),
+    ("bundled", "The answer is x" + " " * SIZE + "y"),
 ]
 EXTRACTORS: dict[str, Callable[[str], Any]] = {
     "number": answers.number,
@@ -344,7 +344,7 @@ EXTRACTORS: dict[str, Callable[[str], Any]] = {
     "code": answers.code,
     "equations": answers.equations,
     "grid": answers.grid,
-    "said": SAID.search,
+    "bundled": ANSWER.search,
 }
 
 

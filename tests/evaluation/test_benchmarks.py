@@ -20,7 +20,7 @@ from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example, make_strict
 from foretell.evaluation.benchmarks import BENCHMARKS, find
 from foretell.evaluation.benchmarks.gsm8k import GSM8K
-from foretell.evaluation.benchmarks.humaneval import program
+from foretell.evaluation.benchmarks.humaneval import build_program
 from foretell.evaluation.benchmarks.mbpp import MBPP
 from foretell.evaluation.catalogue import CATALOGUE, benchmark_named
 from foretell.evaluation.run import LONGEST_REASON, grade
@@ -267,7 +267,7 @@ def test_code_runs_only_when_it_may(tmp_path: Path) -> None:
 )
 def test_a_function_or_its_body_will_do(answer: str) -> None:
     scope: dict[str, Any] = {}
-    exec(program(ROWS["humaneval"][0]["prompt"], "twice", answer), scope)
+    exec(build_program(ROWS["humaneval"][0]["prompt"], "twice", answer), scope)
     assert scope["twice"](21) == 42
 
 
@@ -404,7 +404,7 @@ def test_the_hub_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mmlu", {"choices": ["a"]}, "2 to 4 options"),
         ("mmlu", {"choices": ["a", "b"], "answer": 2}, "number 3 of 2"),
         ("mmlu", {"question": " "}, "not empty"),
-        ("arc_challenge", {"answerKey": "Z"}, "none of the labels"),
+        ("arc_challenge", {"answerKey": "Z"}, "not one of the labels"),
         ("arc_challenge", {"choices": []}, "object"),
         ("truthfulqa", {"mc1_targets": {"choices": ["a", "b"], "labels": [1, 1]}}, "one label"),
         ("winogrande", {"sentence": "no gap"}, "gap"),
@@ -422,7 +422,7 @@ def test_a_bad_row_is_named_by_its_line(name: str, row: dict[str, Any], problem:
 
 def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    for line, problem in (("{", "not JSON"), ("3", "expected an object"), ("{}", "there is no")):
+    for line, problem in (("{", "not JSON"), ("3", "expected an object"), ("{}", "'goal' is missing")):
         file.write_text(json.dumps(ROWS["piqa"][0]) + "\n\n" + line)
         with pytest.raises(RequestError, match=rf"rows\.jsonl, line 3: {problem}"):
             find("piqa").examples(file, None, 0)

@@ -50,7 +50,7 @@ def test_layouts_with_and_without_the_suffix() -> None:
 
 
 def test_a_supply_that_runs_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundled, "PATIENCE", 5)
+    monkeypatch.setattr(bundled, "MAX_REPEATS", 5)
     small = replace(TASKS["choice"], lengths=(1.0,))  # type: ignore[type-var]
     with pytest.raises(RequestError, match="no more than about"):
         Bundled(small).examples(None, 100_000, 0)

@@ -13,7 +13,7 @@ from foretell.engine.options import NO_REGION, Options, RequestTemplate, can_sto
 from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.prompts import Given, Prompts, listed
+from foretell.evaluation.benchmarks.prompts import Given, Prompts, format_prompts
 from foretell.evaluation.run import Evaluation, PreparedEvaluation
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.loop.protocols import Region, Stop
@@ -99,7 +99,7 @@ def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
 
 def _written(prompts: Sequence[Given], folder: Path) -> Path:
     """Prompts as a file, which workers read; named by what it says, so that it never takes the place of others."""
-    said = listed(prompts).encode()
+    said = format_prompts(prompts).encode()
     path = folder / f"prompts-{blake2b(said, digest_size=5).hexdigest()}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:

@@ -1,4 +1,4 @@
-"""MMLU: 14042 questions of 57 subjects with four options each.
+"""MMLU: 14042 questions on 57 subjects with four options each.
 
 {"question": "Find the degree for the given field extension Q(sqrt(2), sqrt(3), sqrt(18)) over Q.",
  "subject": "abstract_algebra", "choices": ["0", "4", "2", "6"], "answer": 1}

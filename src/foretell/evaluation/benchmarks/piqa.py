@@ -1,4 +1,4 @@
-"""PIQA: 1838 everyday goals, each with two ways to reach it of which one works.
+"""PIQA: 1838 everyday goals, each with two suggestions, one of which works.
 
 {"goal": "How do I ready a guinea pig cage for it's new occupants?", "sol1": "Provide the guinea pig with a cage full of
  a few inches of bedding made of ripped paper strips ...", "sol2": "... made of ripped jeans material ...", "label": 0}
@@ -16,7 +16,7 @@ def question(row: DataRow) -> Question:
 
 PIQA = MultipleChoice(
     name="piqa",
-    # The hub's main revision is a script, which datasets 4 refuses; its converted one is the same data.
+    # The hub's main revision is a script, which datasets 4 rejects; the converted revision has the same data.
     source=Source(
         "piqa",
         ("hf_validation.jsonl", "validation.jsonl"),

@@ -1,4 +1,4 @@
-"""A benchmark without its suffix prompt: nothing is pinned, and the model decides where its answer stands."""
+"""A benchmark without its suffix prompt: nothing is pinned, so the model chooses the position of its answer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ KEPT = ("max_new_tokens", "steps", "block_length")
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
-    """Implements `Benchmark`: the same questions in the same window."""
+class WithoutSuffix:
+    """Implements `Benchmark`, with the questions and the window of `inner`."""
 
     inner: Benchmark
     strict: bool = False
@@ -44,7 +44,7 @@ class Free:
         return self.inner.grade(example, answer)
 
 
-def announced(benchmark: Benchmark) -> bool:
-    """Whether a suffix prompt is pinned in front of the answer, so that there is something to leave out."""
+def has_suffix(benchmark: Benchmark) -> bool:
+    """Whether a suffix prompt is pinned before the answer."""
     options = benchmark.options
     return any(ANNOUNCEMENT in str(text) for text in (options.get("suffix"), *options.get("pins", {}).values()))
