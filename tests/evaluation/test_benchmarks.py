@@ -286,7 +286,7 @@ def test_many_programs_are_judged_in_order(tmp_path: Path) -> None:
         ("```\ndef twice(x): return 4\n```", "failed: AssertionError: assert twice(3) == 6"),
         ("```\ndef twice(x): return 2 * y\n```", "failed: NameError: name 'y' is not defined"),
         ("```\ndef twice(x) return 4\n```", "failed: SyntaxError: expected ':' (<candidate>, line 1)"),
-        ("```\nimport os\nos._exit(3)\n```", "failed: left with code 3 before the tests were done"),
+        ("```\nimport os\nos._exit(3)\n```", "failed: exited with code 3 before the tests were done"),
         ("```\n```", "failed: LookupError: no code was found"),
     ],
 )

@@ -48,7 +48,7 @@ class Code:
         return pick([self.example(row) for row in self.source.rows(source)], limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
-        return answers.code(completion.text, strict=self.strict)
+        return answers.find_code(completion.text, strict=self.strict)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return self.verdicts([example], [answer])[0].passed

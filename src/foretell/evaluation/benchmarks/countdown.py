@@ -68,7 +68,7 @@ class Countdown:
         return solves(numbers, target, solution)
 
     def extract(self, completion: Completion) -> str | None:
-        return answers.equations(completion.text)
+        return answers.find_equations(completion.text)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return answer is not None and self.is_solved(example.data["puzzle"], answer)

@@ -47,7 +47,7 @@ class GSM8K:
     def example(self, row: DataRow) -> Example:
         problem, worked = row.text("question"), row.text("answer")
         _, mark, after = worked.rpartition("####")
-        gold = answers.plain_number(after)
+        gold = answers.normalise_number(after)
         if not mark or gold is None:
             raise row.error("'answer' must end with '#### ' and a number")
         prompt = (
@@ -61,11 +61,15 @@ class GSM8K:
 
         The text comes first because a number may be longer than the region.
         """
-        region = answers.number(completion.answer) if completion.answer else None
-        return answers.stated_number(completion.text) or region or answers.number(completion.text, strict=self.strict)
+        region = answers.find_number(completion.answer) if completion.answer else None
+        return (
+            answers.find_stated_number(completion.text)
+            or region
+            or answers.find_number(completion.text, strict=self.strict)
+        )
 
     def grade(self, example: Example, answer: str | None) -> bool:
         """Whether the number is right. If the question counts in millions, "4 million" equals 4."""
         question = str(example.prompt).lower()
-        scaled = [answers.plain_number(f"{example.gold} {word}") for word in answers.SCALES if word in question]
+        scaled = [answers.normalise_number(f"{example.gold} {word}") for word in answers.SCALES if word in question]
         return answer is not None and answer in {example.gold, *scaled}

@@ -26,7 +26,7 @@ def example(row: DataRow) -> Example:
     )
     tests = f"{row.text('test')}\ncheck({name})\n"
     data = {"start": start, "entry_point": name, "tests": tests}
-    return Example(row.text("task_id"), prompt, answers.code(row.text("canonical_solution")) or "", data)
+    return Example(row.text("task_id"), prompt, answers.find_code(row.text("canonical_solution")) or "", data)
 
 
 def build_program(start: str, name: str, answer: str) -> str:

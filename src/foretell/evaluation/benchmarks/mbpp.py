@@ -20,7 +20,7 @@ def example(row: DataRow) -> Example:
         f"{row.text('text').strip()} It has to pass these tests:\n\n```python\n{tests}\n```\n\n"
         "Answer with the function in one block of Python code and nothing else."
     )
-    gold = answers.code(row.text("code")) or ""
+    gold = answers.find_code(row.text("code")) or ""
     # The set-up runs after the code: in one task it refers to a class that the code defines.
     setup = row.text("test_setup_code", empty=True).replace("\r\n", "\n")
     return Example(f"mbpp/{row.whole('task_id', 1, 974)}", prompt, gold, {"tests": f"{setup}\n{tests}\n"})

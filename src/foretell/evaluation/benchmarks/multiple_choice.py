@@ -83,10 +83,10 @@ class MultipleChoice:
     def extract(self, completion: Completion) -> str | None:
         """Return the letter in the answer region or, if there is none, the one in the text."""
         if completion.answer is not None:
-            found = answers.lone_letter(completion.answer, self.letters)
+            found = answers.read_letter(completion.answer, self.letters)
             if found is not None:
                 return found
-        return answers.letter(completion.text, self.letters, strict=self.strict)
+        return answers.find_letter(completion.text, self.letters, strict=self.strict)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return answer == example.gold

@@ -55,7 +55,7 @@ class Sudoku4x4:
         return pick(build_examples(self.name, SOURCE, source, TASK, is_solved), limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
-        return answers.grid(completion.text)
+        return answers.find_grid(completion.text)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return answer is not None and is_solved(example.data["puzzle"], answer)
