@@ -49,7 +49,7 @@ def test_layouts_with_and_without_the_suffix() -> None:
     assert "sudoku-free" not in BUNDLED
 
 
-def test_a_supply_that_runs_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exhausted_supply_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundled, "MAX_REPEATS", 5)
     small = replace(TASKS["choice"], lengths=(1.0,))  # type: ignore[type-var]
     with pytest.raises(RequestError, match="no more than about"):

@@ -1,4 +1,4 @@
-"""Prompts in a Python list are what they would be in a file, errors and all."""
+"""Prompts in a Python list behave as in a file, including errors."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def labelled() -> list[Given]:
 
 
 def test_a_list_takes_what_a_file_takes(checkpoint: Path, tmp_path: Path) -> None:
-    what = evaluation_for(str(checkpoint), None, labelled(), "full", None, tmp_path, LAYOUT)
-    examples = Prompts().examples(what.source, None, 0)
+    evaluation = evaluation_for(str(checkpoint), None, labelled(), "full", None, tmp_path, LAYOUT)
+    examples = Prompts().examples(evaluation.source, None, 0)
     assert [one.id for one in examples] == ["1", "2", "3", "4", "five", "6"]
     assert [one.gold for one in examples] == ["", "", "", "4", "4", "2.5"]
     assert [one.data["labelled"] for one in examples] == [False] * 3 + [True] * 3

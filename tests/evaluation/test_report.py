@@ -1,4 +1,4 @@
-"""Reports against numbers worked out by hand, statistics against published values."""
+"""Reports equal numbers computed by hand, and statistics equal published values."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_bootstrap_is_seeded_and_near_the_normal_interval() -> None:
     assert bootstrap([0.0, 0.0]) == (0.0, 0.0)
 
 
-def test_quality_preserving_speedup() -> None:
+def test_penalised_speedup() -> None:
     assert penalised_speedup(2.0, 0.9, 0.9) == 2.0
     assert penalised_speedup(2.0, 0.45, 0.9) == pytest.approx(0.125)
     assert penalised_speedup(2.0, 0.1, 0.0) is None

@@ -18,7 +18,7 @@ from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.shots import build_examples
 from foretell.evaluation.benchmarks.source import Source, pick
 from foretell.policies.stop.schedules import Staged
-from foretell.tasks.countdown import solves
+from foretell.tasks.countdown import is_solution
 
 TASK = (
     "Each input lists some numbers and, last, a target. Write equations that reach the target: use every number "
@@ -65,7 +65,7 @@ class Countdown:
         if re.fullmatch(rf"\d{{1,9}}(,\d{{1,9}}){{{self.numbers}}}", puzzle) is None:
             return False
         *numbers, target = map(int, puzzle.split(","))
-        return solves(numbers, target, solution)
+        return is_solution(numbers, target, solution)
 
     def extract(self, completion: Completion) -> str | None:
         return answers.find_equations(completion.text)
