@@ -1,4 +1,4 @@
-"""What models write, and the answer in it."""
+"""Texts as models write them, and the answer in each."""
 
 from __future__ import annotations
 
@@ -288,9 +288,9 @@ def test_a_number_needs_a_statement_to_be_stated() -> None:
 
 @given(st.fractions(min_value=-(10**9), max_value=10**9, max_denominator=1000))
 def test_a_fraction_keeps_its_value(value: Fraction) -> None:
-    told = answers.find_number(f"The answer is {value}.")
-    assert told is not None
-    assert Fraction(told) == value
+    found = answers.find_number(f"The answer is {value}.")
+    assert found is not None
+    assert Fraction(found) == value
 
 
 @given(st.integers(-(10**15), 10**15), st.sampled_from(["{:d}", "{:,d}", "{:d}.00", "{:,d}.0"]))
@@ -351,14 +351,14 @@ EXTRACTORS: dict[str, Callable[[str], Any]] = {
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("name", "text"), TEXTS, ids=[f"{name} {text[:12]!r}" for name, text in TEXTS])
 def test_hostile_texts_take_linear_time(name: str, text: str) -> None:
-    """At this length, what is quadratic takes minutes; what is linear takes less than a third of a second."""
+    """At this length, a quadratic pattern takes minutes and a linear one less than a third of a second."""
     started = time.process_time()
     EXTRACTORS[name](text)
     assert time.process_time() - started < 10
 
 
 def repeats(tree: Any) -> Iterator[int]:
-    """The upper bound of each repeat that may give back what it took."""
+    """Yield the upper bound of each repeat that may backtrack."""
     for opcode, argument in tree:
         if opcode in {opcodes.MAX_REPEAT, opcodes.MIN_REPEAT}:
             yield argument[1]
@@ -369,9 +369,9 @@ def repeats(tree: Any) -> Iterator[int]:
                     yield from repeats(branch)
 
 
-def test_no_repeat_without_a_bound_gives_back() -> None:
-    """Why that is linear: an attempt costs a bounded number of steps, and what a possessive repeat reads, it keeps."""
-    assert [*repeats(parser.parse("(?:a|(b*))(?=c{2,5})d*+"))] == [opcodes.MAXREPEAT, 5], "the walk sees them"
+def test_no_unbounded_repeat_backtracks() -> None:
+    """Time is linear: an attempt takes a bounded number of steps, and possessive repeats do not backtrack."""
+    assert [*repeats(parser.parse("(?:a|(b*))(?=c{2,5})d*+"))] == [opcodes.MAXREPEAT, 5], "repeats() finds them"
     known = letters.compile_patterns("ABCD")
     found = [getattr(known, name) for name in known.__slots__]
     for module in (letters, numbers, programs, puzzles, statements):

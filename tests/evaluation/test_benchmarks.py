@@ -1,4 +1,4 @@
-"""The benchmarks on small files in the public schemas: asked, laid out, read and graded."""
+"""The benchmarks on small files in the public schemas: prompts, layouts, answers and grades."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def said(text: str, answer: str | None = None) -> Completion:
 
 
 def parse_prompts(name: str, example: Example) -> Completion:
-    """The gold answer as a model might give it."""
+    """Return the gold answer as a model might write it."""
     if name in {"humaneval", "mbpp"}:
         return said(f"```python\n{example.gold}\n```<|endoftext|>")
     if name.startswith(("countdown", "sudoku")):
@@ -324,8 +324,8 @@ def test_a_strict_benchmark_reads_what_is_stated(name: str, stated: str, found: 
         assert make_strict(loose).extract(said(found)) is None
 
 
-def test_a_fallback_is_noted() -> None:
-    """What stands in the answer region is none."""
+def test_a_fallback_is_recorded() -> None:
+    """An answer in the answer region is not a fallback."""
     example, loose = Example("x", "", "18"), find("gsm8k")
     told = [
         grade(loose, example, one) for one in (said("The answer is 18"), said("So 18"), said("So 5", " 18"), said(""))

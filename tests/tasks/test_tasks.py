@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from foretell.errors import RecipeError
-from foretell.tasks import TRAINED, Problem, draw, held_out
+from foretell.tasks import TRAINED, Problem, draw, is_held_out
 from foretell.tasks.countdown import is_solution, make_problem
 from foretell.tasks.pairs import Pairs
 from foretell.tasks.sudoku import Sudoku, solutions
@@ -58,8 +58,8 @@ def test_trained_and_held_out_cores_are_disjoint(name: str) -> None:
 
 def test_the_split_is_a_fixed_tenth() -> None:
     cores = [f"{a}+{b}" for a in range(100) for b in range(100)]
-    assert sum(map(held_out, cores)) / len(cores) == pytest.approx(0.1, abs=0.01)
-    assert [n for n in range(40) if held_out(str(n))] == [1, 2, 7, 30]
+    assert sum(map(is_held_out, cores)) / len(cores) == pytest.approx(0.1, abs=0.01)
+    assert [n for n in range(40) if is_held_out(str(n))] == [1, 2, 7, 30]
 
 
 def test_a_core_is_free_of_names_and_wording() -> None:
@@ -152,7 +152,7 @@ def test_countdown_has_more_than_twenty_thousand_problems() -> None:
 
 def test_sums_never_show_a_held_out_equation() -> None:
     for problem in problems("sums", 200):
-        assert not any(held_out(fact) for fact in problem.core.split(";"))
+        assert not any(is_held_out(fact) for fact in problem.core.split(";"))
 
 
 def test_pairs_are_read_from_a_file(tmp_path: Path) -> None:

@@ -130,8 +130,8 @@ class PreparedEvaluation:
         remarks = [note for template in templates for note in template.notes]
         if self.unlabelled:
             remarks.append(
-                f'{self.unlabelled} of {len(self.examples)} prompts have no "answer" and count as wrong; "agree" says '
-                "how often recipes give the same answer"
+                f'{self.unlabelled} of {len(self.examples)} prompts have no "answer" and count as wrong; "agreement" '
+                "is the share of answers that equal the first recipe's"
             )
         rule = stop_of(self.evaluation.options["stop"]) if "stop" in self.evaluation.options else None
         if isinstance(rule, Certificate) and rule.task != self.evaluation.task:
@@ -154,18 +154,18 @@ class PreparedEvaluation:
         if (evaluation.out / FILE).exists():  # otherwise skip hashing the whole model for the manifest
             settled(evaluation.out, self.manifest(), self.extends)
 
-    def extends(self, kept: Mapping[str, Any]) -> bool:
+    def extends(self, stored: Mapping[str, Any]) -> bool:
         """Whether a stored manifest describes this evaluation with the same examples or a subset of them.
 
         A subset is the first of these examples, or, if there is no limit now, the selection that its limit gave.
         """
-        if not resized(kept, self.manifest()) or kept["examples"] > len(self.examples):
+        if not resized(stored, self.manifest()) or stored["examples"] > len(self.examples):
             return False
-        stored: str = kept["examples_sha256"]
-        if examples_hash(self.examples[: kept["examples"]]) == stored:
+        digest: str = stored["examples_sha256"]
+        if examples_hash(self.examples[: stored["examples"]]) == digest:
             return True
-        selected = self.benchmark.examples(self.evaluation.source, kept["limit"], self.evaluation.seed)
-        return examples_hash(selected) == stored
+        selected = self.benchmark.examples(self.evaluation.source, stored["limit"], self.evaluation.seed)
+        return examples_hash(selected) == digest
 
     def manifest(self) -> dict[str, Any]:
         """Return the manifest of this evaluation in the form that reading the file gives."""

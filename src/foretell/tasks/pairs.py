@@ -9,7 +9,7 @@ from pathlib import Path
 from numpy.random import Generator
 
 from foretell.errors import RecipeError
-from foretell.tasks.problem import Piece, Problem, held_out
+from foretell.tasks.problem import Piece, Problem, is_held_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Pairs:
             raise RecipeError(f"there is no file {file} for the task {name!r}")
         lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
         problems = tuple(_parse_problem(line, f"{file}, line {number}") for number, line in lines if line.strip())
-        kept = sum(held_out(problem.core) for problem in problems)
-        if not 0 < kept < len(problems):
+        count = sum(is_held_out(problem.core) for problem in problems)
+        if not 0 < count < len(problems):
             raise RecipeError(
-                f"{file} has {len(problems)} pairs, of which {kept} are held out by a hash of their prompt; training "
+                f"{file} has {len(problems)} pairs, of which {count} are held out by a hash of their prompt; training "
                 "needs pairs of both kinds, so give a few dozen different prompts"
             )
         return cls(name, window, block, problems)

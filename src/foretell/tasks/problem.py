@@ -68,7 +68,7 @@ class Task(Protocol):
     def check(self, problem: Problem, text: str) -> bool: ...
 
 
-def held_out(core: str) -> bool:
+def is_held_out(core: str) -> bool:
     """Whether problems with this core are kept for tests. It depends on the core alone, so the split is stable."""
     return int.from_bytes(blake2b(core.encode(), digest_size=8).digest(), "big") % HELD_OUT_IN == 0
 
@@ -78,6 +78,6 @@ def draw(task: Task, rng: Generator, count: int, *, test: bool) -> list[Problem]
     problems: list[Problem] = []
     while len(problems) < count:
         problem = task.sample(rng)
-        if held_out(problem.core) is test:
+        if is_held_out(problem.core) is test:
             problems.append(problem)
     return problems

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numpy.random import Generator
 
 from foretell.tasks.countdown import EQUATION, is_true
-from foretell.tasks.problem import GIVEN, Piece, Problem, held_out
+from foretell.tasks.problem import GIVEN, Piece, Problem, is_held_out
 from foretell.tasks.word import LARGEST, draw_groups
 
 EQUATIONS = 7
@@ -68,5 +68,5 @@ def draw_equation(rng: Generator, *, products: bool) -> tuple[int, str, int, int
             a = int(rng.integers(1, LARGEST + 1))
             b = int(rng.integers(1, a + 1))
             operator, result = "-", a - b
-        if not held_out(f"{a}{operator}{b}"):
+        if not is_held_out(f"{a}{operator}{b}"):
             return a, operator, b, result

@@ -68,5 +68,5 @@ def _weighted_sum(model: Denoiser, whole: Tensor, masks: Tensor) -> float:
 
 def split_target(context: str, continuation: str) -> tuple[str, str]:
     """Move blanks from the end of the context to the continuation, whose first token includes them."""
-    kept = context.rstrip(" ")
-    return kept, context[len(kept) :] + continuation
+    stripped = context.rstrip(" ")
+    return stripped, context[len(stripped) :] + continuation
