@@ -38,9 +38,7 @@ class ReportRow:
     settled: float  # share of examples that the stopping rule ended
     pairs: int
     step_speedup: float  # the first recipe's steps over this one's
-    budget_speedup: (
-        float  # the first recipe's budget over this one's steps, as in the paper (its decoder spends steps on pins)
-    )
+    budget_speedup: float  # the first recipe's budget over this one's steps: the paper's, which counts steps on pins
     clock_speedup: float
     difference: float  # accuracy minus the first recipe's
     difference_low: float  # bootstrap over pairs, 95%
@@ -127,18 +125,8 @@ HEADINGS = (
     "recipe", "n", "accuracy", "95%", "fallback", "steps", "budget", "step speedup", "clock speedup", "forwards",
     "columns", "padded", "tokens per forward", "difference", "95%", "p", "agreement", "penalised speedup",
 )  # as in report.json  # fmt: skip
-GROUPS = (
-    (1, 2, 3, 4),
-    (5, 6),
-    (7,),
-    (8,),
-    (9,),
-    (10, 11),
-    (12,),
-    (13, 14, 15),
-    (16,),
-    (17,),
-)  # columns that stay in one table
+# Columns of one group stay in one table.
+GROUPS = ((1, 2, 3, 4), (5, 6), (7,), (8,), (9,), (10, 11), (12,), (13, 14, 15), (16,), (17,))
 WIDEST = 40  # characters of a recipe's name per line
 LEGEND = (
     "Accuracy with Wilson's 95% interval. Fallback: share of answers that the text does not state, such as a last "

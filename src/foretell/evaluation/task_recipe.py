@@ -16,12 +16,7 @@ from foretell.policies.stop.prophet import Prophet
 from foretell.recipes.presets import PRESETS, parse
 from foretell.recipes.recipe import Recipe
 
-LAYOUT = (
-    "max_new_tokens",
-    "answer_length",
-    "answer_start",
-    "remasking",
-)  # options of `generate` that a recipe's text may set
+LAYOUT = ("max_new_tokens", "answer_length", "answer_start", "remasking")  # options of `generate`, not of a recipe
 _LAYOUT_WORD = re.compile(rf"(?:^|(?<=\s))({'|'.join(LAYOUT)})=([^\s()]+)(?=\s|$)")
 
 
@@ -58,7 +53,7 @@ class TaskRecipe:
         return cls(text, recipe, options | changes)
 
     def template(self, engine: Engine, example: Example, seed: int) -> RequestTemplate:
-        """Return the template for one example. Its seed depends on the example alone, not on the rest of the batch."""
+        """Return the template for one example. Its noise does not depend on the rest of the batch."""
         template = engine.template(recipe=self.recipe, **(dict(self.options) | dict(example.options)))
         return replace(template, seed=seed_of(seed, example.id))
 

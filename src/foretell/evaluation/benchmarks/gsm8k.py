@@ -61,12 +61,8 @@ class GSM8K:
 
         The text comes first because a number may be longer than the region.
         """
-        region = answers.find_number(completion.answer) if completion.answer else None
-        return (
-            answers.find_stated_number(completion.text)
-            or region
-            or answers.find_number(completion.text, strict=self.strict)
-        )
+        text, region = completion.text, answers.find_number(completion.answer or "")
+        return answers.find_stated_number(text) or region or answers.find_number(text, strict=self.strict)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         """Whether the number is right. If the question counts in millions, "4 million" equals 4."""
