@@ -17,7 +17,7 @@ from typing import Any
 from ablations_text import NAMES, PAPER, REDUCTIONS, SCHEDULES, Found, Groups, Plan, markdown
 from foretell.certify.replay import Study
 from foretell.errors import RequestError
-from foretell.evaluation.report import Row, compare
+from foretell.evaluation.report import ReportRow, compare
 from foretell.plots.ablations import Point, ablations
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Schedule, Staged
@@ -45,22 +45,22 @@ def make_rules(tau: Staged) -> dict[str, Prophet]:
     return {f"Prophet, {reduction}": Prophet(tau, reduce=reduction) for reduction in REDUCTIONS}  # type: ignore[arg-type]
 
 
-def measure_static_budgets(window: int, task: str, options: argparse.Namespace) -> list[Row]:
+def measure_static_budgets(window: int, task: str, options: argparse.Namespace) -> list[ReportRow]:
     """Decode with static budgets, live and without traces."""
-    rows: list[Row] = []
+    rows: list[ReportRow] = []
     for part in PARTS:
         asked = f"full steps={window // part}"
         rows += compare(load_records(task, asked, options), (asked,))
     return rows
 
 
-def measure_prophet(task: str, recipe: str, options: argparse.Namespace) -> list[Row]:
+def measure_prophet(task: str, recipe: str, options: argparse.Namespace) -> list[ReportRow]:
     """Decode a baseline, and replay Prophet on it."""
     one = load_study(task, options, recipe)
     return replay_rules(one, make_rules(one.bench.benchmark.thresholds))
 
 
-def replay_rules(one: Study, rules: Mapping[str, Prophet]) -> list[Row]:
+def replay_rules(one: Study, rules: Mapping[str, Prophet]) -> list[ReportRow]:
     records = one.records
     base = records[0].recipe
     for name, rule in rules.items():
@@ -78,7 +78,7 @@ def replay_schedules(task: str, options: argparse.Namespace) -> Groups:
     return made
 
 
-def make_point(name: str, row: Row) -> Point:
+def make_point(name: str, row: ReportRow) -> Point:
     return Point(name, row.steps, row.accuracy, row.accuracy_low, row.accuracy_high)
 
 
@@ -123,7 +123,7 @@ def main() -> None:
     publish("ablations", markdown(found, options), numbers, options, ablations(lines, ends, *panels))
 
 
-def _numbers(row: Row) -> dict[str, Any]:
+def _numbers(row: ReportRow) -> dict[str, Any]:
     """Return a row's numbers without times, which a replay does not have."""
     return {name: value for name, value in asdict(row).items() if name not in ("seconds", "clock_speedup")}
 

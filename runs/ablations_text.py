@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foretell.evaluation.report import Row
+from foretell.evaluation.report import ReportRow
 from page import command, percent, points, problems, prose, spread, subject, table
 from shared import SEED, benchmark
 
@@ -29,7 +29,7 @@ WINDOWS = {
     "word": "The longer window has positions behind the answer, which the model never met in training.",
     "gsm8k": "The suffix stands at the same share of both windows.",
 }
-Groups = dict[str, list[Row]]
+Groups = dict[str, list[ReportRow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Found:
     taus: Groups
 
 
-def cells(group: str, name: str, row: Row) -> list[str]:
+def cells(group: str, name: str, row: ReportRow) -> list[str]:
     change = f"{100 * row.difference:+.1f} ({points(row.difference_low, row.difference_high)})"
     live = name == "baseline" or name.startswith("static")
     compared = ["", ""] if live else [change, percent(row.agreement)]
@@ -125,7 +125,7 @@ def verdict(found: Found) -> list[str]:
     return lines
 
 
-def _compare_with_static(key: str, row: Row, static: list[Row]) -> str:
+def _compare_with_static(key: str, row: ReportRow, static: list[ReportRow]) -> str:
     """Compare Prophet with the largest static budget that takes no more steps."""
     fitting = [one for one in static if one.steps <= row.steps]
     start = f"- {key}, {row.recipe}: {percent(row.accuracy)} in {row.steps:.1f} steps;"
@@ -139,7 +139,7 @@ def _compare_with_static(key: str, row: Row, static: list[Row]) -> str:
     )
 
 
-def _compare_with_baseline(group: str, base: Row, row: Row) -> str:
+def _compare_with_baseline(group: str, base: ReportRow, row: ReportRow) -> str:
     """Compare Prophet with its baseline; in the paper it is better in every such case."""
     named = NAMED.get(group, group)
     state = _state(row.difference_low > 0, row.difference_high < 0)

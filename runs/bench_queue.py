@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import foretell
-from foretell.bench.queues import Orders, Served, continuous, ways
-from foretell.bench.timing import in_turn
+from foretell.bench.queues import Queue, QueueResult, serve_continuously, serving_modes
+from foretell.bench.timing import time_in_turns
 from foretell.engine.engine import Engine
 from foretell.evaluation.benchmark import Benchmark, Example
 from foretell.evaluation.benchmarks.bundled import BUNDLED
@@ -35,12 +35,12 @@ def draw_examples(benchmark: Benchmark, count: int) -> list[Example]:
     return list(benchmark.examples(None, count, SEED))
 
 
-def make_requests(engine: Engine, benchmark: Benchmark, recipe: str, examples: list[Example]) -> Orders:
+def make_requests(engine: Engine, benchmark: Benchmark, recipe: str, examples: list[Example]) -> Queue:
     way = TaskRecipe.of(recipe, benchmark)
     return [(one.prompt, way.template(engine, one, SEED)) for one in examples]
 
 
-def accuracy(benchmark: Benchmark, examples: list[Example], served: Served) -> float:
+def accuracy(benchmark: Benchmark, examples: list[Example], served: QueueResult) -> float:
     right = [
         benchmark.grade(one, benchmark.extract(done)) for one, done in zip(examples, served.completions, strict=True)
     ]
@@ -56,9 +56,9 @@ def serve_queues(count: int, batch_size: int, rounds: int, results: Path, tell: 
     every = {
         f"{recipe}, {name}": way
         for recipe, text in texts.items()
-        for name, way in ways(engine, make_requests(engine, benchmark, text, examples), batch_size).items()
+        for name, way in serving_modes(engine, make_requests(engine, benchmark, text, examples), batch_size).items()
     }
-    found = in_turn(every, rounds, tell, warm=False)  # each takes tens of seconds
+    found = time_in_turns(every, rounds, tell, warm=False)  # each takes tens of seconds
     base = found[f"{FULL}, one by one"]
     lines: dict[str, Any] = {}
     for name, one in found.items():
@@ -88,7 +88,7 @@ def measure_int8(count: int, batch_size: int) -> dict[str, Any] | None:
         loaded = foretell.load(BUNDLED_MODEL, quantize=kind)
         engine = Engine(loaded.model, loaded.codec)
         engine.use_threads()
-        found.append(continuous(engine, make_requests(engine, benchmark, "full", examples), batch_size))
+        found.append(serve_continuously(engine, make_requests(engine, benchmark, "full", examples), batch_size))
     same = sum(a == b for a, b in zip(found[0].tokens, found[1].tokens, strict=True)) / count
     scores = [accuracy(benchmark, examples, one) for one in found]
     return {"requests": count, "same": same, "accuracy": scores[0], "rounded": scores[1]}

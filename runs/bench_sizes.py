@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import foretell
-from foretell.bench.memory import Peak
-from foretell.bench.timing import Stopwatch, Watched, in_turn
+from foretell.bench.memory import PeakMemory
+from foretell.bench.timing import Instrumented, Stopwatch, time_in_turns
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.loop.decode import decode, denoise_step
 from foretell.loop.passes import StepPlan
@@ -120,7 +120,7 @@ def compare_with_plain(size: Size, steps: int, rounds: int, tell: Tell | None = 
     """(a) Return the plain loop's time divided by ours, and the share of equal tokens."""
     model = size.network()
     canvas = torch.tensor([[*range(10, 10 + size.prompt), *[size.mask] * size.window]])
-    found = in_turn(
+    found = time_in_turns(
         {
             "plain": lambda: decode_plain(model, canvas, size.window, steps, size.block)[:, size.prompt :],
             "ours": lambda: decode_ours(model, size, steps),
@@ -152,7 +152,7 @@ class TimedStop:
 def measure_shares(size: Size, steps: int) -> dict[str, Any]:
     """(b) Return the shares of a step's time for the stop check and for everything but the model."""
     model, check, inside = size.network(), Stopwatch(), Stopwatch()
-    watched = Watched(model, inside.running, inside.running)
+    watched = Instrumented(model, inside.running, inside.running)
     states: dict[str, tuple[DecodeState, Recipe, StepPlan | None]]
     states = {name: (*size.state(text), None) for name, text in RULES.items()}
     took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in RULES}
@@ -189,8 +189,8 @@ def measure_memory(size: Size, windows: tuple[int, ...]) -> dict[str, Any]:
 
 def _peak(model: Transformer, size: Size, recipe: str, observed: bool) -> float:
     state, asked = size.state(recipe)
-    with Peak() as peak:
-        step = denoise_step(Watched(model, peak.aside), state, asked)
+    with PeakMemory() as peak:
+        step = denoise_step(Instrumented(model, peak.paused), state, asked)
         if observed:
             _ = step.draft
     return float(peak.most) / (4 * size.vocabulary)
@@ -204,7 +204,7 @@ def measure_scaling(size: Size, name: str, values: tuple[int, ...], rounds: int)
     def step(one: Size) -> Callable[[], None]:
         return lambda: _first_step(models[one], one)
 
-    found = in_turn({str(value): step(one) for value, one in zip(values, sizes, strict=True)}, rounds)
+    found = time_in_turns({str(value): step(one) for value, one in zip(values, sizes, strict=True)}, rounds)
     return {
         "sizes": list(values),
         "measured": [one.median for one in found.values()],
@@ -229,7 +229,7 @@ def compare_flags(size: Size, steps: int, rounds: int, tell: Tell | None = None)
         models[name].embed, models[name].head = base.embed, base.head  # large and unchanged, so shared
         change(models[name])
     ways = {name: (lambda model=model: decode_ours(model, size, steps)) for name, model in models.items()}
-    found = in_turn(ways, rounds, tell)
+    found = time_in_turns(ways, rounds, tell)
     exact = found["float32"]
     return {
         "size": asdict(size),

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from foretell.errors import RequestError
-from foretell.evaluation.benchmarks.without_suffix import announced
+from foretell.evaluation.benchmarks.without_suffix import has_suffix
 from foretell.evaluation.intervals import wilson
 from foretell.plots.histograms import Panel, histograms, progress, share_by
 from page import command, percent, problems, prose, publish, spread, subject, table
@@ -150,7 +150,7 @@ def markdown(found: list[Found], options: argparse.Namespace) -> list[str]:
 def main() -> None:
     options = parse_options(make_parser(__doc__, SIDE, ("word", "choice"), ("gsm8k", "mmlu")))
     for task in options.tasks:
-        if not announced(benchmark(task, options)):
+        if not has_suffix(benchmark(task, options)):
             raise RequestError(f"{task} has no suffix prompt to leave out; choose tasks such as {options.bundled[0]}")
     found = [
         measure(task, suffix, order, options) for task in options.tasks for order in ORDERS for suffix in (False, True)

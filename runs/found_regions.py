@@ -21,10 +21,10 @@ from typing import Any, Literal
 from foretell.certify.replay import Study
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Benchmark
-from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT, Free, announced
+from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT, WithoutSuffix, has_suffix
 from foretell.evaluation.intervals import Interval, bootstrap, wilson
 from foretell.evaluation.records import Record
-from foretell.evaluation.report import Row, compare
+from foretell.evaluation.report import ReportRow, compare
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.loop.protocols import Region
 from foretell.plots.stops import Stopped, risks
@@ -46,8 +46,8 @@ EVERYTHING = Pattern(r"(?s)\S.*")  # the whole text is the answer
 
 def make_regions(asked: Benchmark) -> dict[str, Region]:
     """Return the regions that can be tried on a task; without a pinned suffix there is no fixed one."""
-    tried: dict[str, Region] = {} if isinstance(asked, Free) else {"fixed": Fixed()}
-    if not announced(asked.inner if isinstance(asked, Free) else asked):
+    tried: dict[str, Region] = {} if isinstance(asked, WithoutSuffix) else {"fixed": Fixed()}
+    if not has_suffix(asked.inner if isinstance(asked, WithoutSuffix) else asked):
         return tried | {"pattern": EVERYTHING}
     return tried | {"delimiter": Delimiter(ANNOUNCEMENT), "pattern": Pattern(rf"{ANNOUNCEMENT} (\w+)")}
 
@@ -56,7 +56,7 @@ def make_regions(asked: Benchmark) -> dict[str, Region]:
 class Result:
     """One stopping rule, compared with full decoding of the same window."""
 
-    row: Row
+    row: ReportRow
     speed: Interval  # 95%, of the ratio of steps
     risk: float  # share of answers that differ from full decoding's
     interval: Interval  # Wilson, 95%
@@ -135,7 +135,7 @@ def make_recipe(gap: str, region: Region) -> str:
 def decode_live(one: Study, recipe: str) -> dict[str, tuple[int, str | None]]:
     """Decode the first problems live in one batch; return steps and answer by id."""
     way, engine, cases = TaskRecipe.of(recipe, one.bench.benchmark), one.bench.engine, one.cases[:LIVE]
-    orders = [(case.example.prompt, way.template(engine, case.example, one.bench.what.seed)) for case in cases]
+    orders = [(case.example.prompt, way.template(engine, case.example, one.bench.evaluation.seed)) for case in cases]
     made = engine.generate_iter(orders, batch_size=LIVE)
     return {cases[at].example.id: (done.steps, one.bench.benchmark.extract(done)) for at, done in made}
 
@@ -148,7 +148,8 @@ def check_live(one: Study, tried: Mapping[str, Region], records: Mapping[str, li
         for key, result in decode_live(one, make_recipe(gap, region)).items():
             live, equal = live + 1, equal + (known[key] == result)
     if equal < live - live // 50:  # tolerance: other batches round logits differently
-        raise RequestError(f"{one.bench.what.task}: only {equal} of {live} live decodings are what the replay says")
+        task = one.bench.evaluation.task
+        raise RequestError(f"{task}: only {equal} of {live} live decodings are what the replay says")
     return live, equal
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from foretell.errors import RequestError
 from foretell.evaluation.intervals import wilson
 from foretell.evaluation.records import Record
-from foretell.evaluation.report import Row, compare
+from foretell.evaluation.report import ReportRow, compare
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
@@ -62,7 +62,7 @@ ROUNDING = 0.01  # share of decodings that may differ between runs: other batche
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    rows: list[Row]  # one per name in NAMES, with the times of the timed run
+    rows: list[ReportRow]  # one per name in NAMES, with the times of the timed run
     thresholds: Staged
     timed: int  # number of timed problems
     checked: int  # decodings of the timed run that were also replayed
@@ -106,7 +106,7 @@ def count_agreeing(live: Sequence[Record], others: Sequence[Record]) -> int:
     return sum(known[record.key] == (record.steps, record.answer) for record in live)
 
 
-def cells(task: str, row: Row) -> list[str]:
+def cells(task: str, row: ReportRow) -> list[str]:
     compared = ["", "", ""]
     if row.recipe != FULL:
         change = f"{100 * row.difference:+.1f}"
@@ -116,7 +116,7 @@ def cells(task: str, row: Row) -> list[str]:
     return [task, row.recipe, HOW[row.recipe], str(row.n), percent(row.accuracy), interval, *speed, *compared]
 
 
-def classify_loss(base: Row, row: Row, worst: float) -> str:
+def classify_loss(base: ReportRow, row: ReportRow, worst: float) -> str:
     """Compare a change in accuracy with the largest loss in the paper."""
     if base.accuracy <= -worst:
         return "of too few right answers for a loss of that size"
@@ -126,7 +126,7 @@ def classify_loss(base: Row, row: Row, worst: float) -> str:
     return "a larger loss than any in the paper" if row.difference_high < worst else "not decided at this n"
 
 
-def classify_speed(row: Row, slowest: float, fastest: float) -> str:
+def classify_speed(row: ReportRow, slowest: float, fastest: float) -> str:
     if row.step_speedup < slowest:
         return "slower than any in the paper"
     return "faster than any in the paper" if row.step_speedup > fastest else "within the paper's range"

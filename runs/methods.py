@@ -18,7 +18,7 @@ from typing import Any
 
 from foretell.engine.engine import BUNDLED
 from foretell.evaluation.records import Record
-from foretell.evaluation.report import Row, compare
+from foretell.evaluation.report import ReportRow, compare
 from foretell.evaluation.run import evaluate
 from foretell.plots.frontier import Spot, frontier
 from foretell.tasks import TASKS as PROBLEMS
@@ -85,7 +85,7 @@ def best_stacks(options: argparse.Namespace) -> dict[str, str]:
     return {task: best[task]["recipe"] for task in options.tasks if task in best}
 
 
-def measure(task: str, options: argparse.Namespace) -> list[Row]:
+def measure(task: str, options: argparse.Namespace) -> list[ReportRow]:
     """Decode all rows of one task in one process; the distilled model is compared with its teacher in full."""
     stacks = best_stacks(options)
     wanted = recipes() | ({"best stack": stacks[task]} if task in stacks else {})
@@ -105,12 +105,12 @@ def _decode(
     return [replace(one, recipe=name) for name, text in wanted.items() for one in found if one.recipe == text]
 
 
-def is_timed(row: Row) -> bool:
+def is_timed(row: ReportRow) -> bool:
     """Return whether a row took turns with full decoding, so that their times can be compared."""
     return row.recipe not in RECHECKED and not row.recipe.startswith("SDTT")
 
 
-def cells(task: str, base: Row, row: Row) -> list[str]:
+def cells(task: str, base: ReportRow, row: ReportRow) -> list[str]:
     first = row is base
     change = "" if first else f"{100 * row.difference:+.1f} ({points(row.difference_low, row.difference_high)})"
     return [
@@ -128,7 +128,7 @@ def cells(task: str, base: Row, row: Row) -> list[str]:
     ]
 
 
-def describe_combinations(rows: list[Row]) -> list[str]:
+def describe_combinations(rows: list[ReportRow]) -> list[str]:
     """Compare what Prophet adds to each method with what it saves alone: do the two multiply?"""
     at = {row.recipe: row for row in rows}
     alone = at["full"].columns / at["full + prophet"].columns
@@ -146,7 +146,7 @@ def describe_combinations(rows: list[Row]) -> list[str]:
     return lines
 
 
-def describe_recheck(found: dict[str, list[Row]]) -> list[str]:
+def describe_recheck(found: dict[str, list[ReportRow]]) -> list[str]:
     """Describe the accuracy that `verify=recheck` gains and the forwards that it costs."""
     lines = []
     for task, rows in found.items():
@@ -161,7 +161,7 @@ def describe_recheck(found: dict[str, list[Row]]) -> list[str]:
     return lines
 
 
-def describe_goal(found: dict[str, list[Row]]) -> list[str]:
+def describe_goal(found: dict[str, list[ReportRow]]) -> list[str]:
     lines = []
     for task, rows in found.items():
         even = [row for row in rows if row.difference >= -LOST and is_timed(row)]
@@ -178,7 +178,7 @@ def describe_goal(found: dict[str, list[Row]]) -> list[str]:
 
 
 def markdown(
-    found: dict[str, list[Row]], far: list[list[str]], stacks: dict[str, str], options: argparse.Namespace
+    found: dict[str, list[ReportRow]], far: list[list[str]], stacks: dict[str, str], options: argparse.Namespace
 ) -> list[str]:
     headings = (
         "task", "method", "accuracy, %", "95%", "delta (95%)", "forwards", "fewer forwards", "fewer columns",

@@ -19,7 +19,7 @@ from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
 from foretell.evaluation.intervals import mcnemar
 from foretell.evaluation.records import Record
-from foretell.evaluation.report import Row, compare
+from foretell.evaluation.report import ReportRow, compare
 from foretell.plots.ablations import Point, comparison
 from foretell.policies.stop.prophet import Prophet
 from page import percent, points, problems, prose, publish, spread, table
@@ -44,7 +44,7 @@ PAPER = {  # LLaDA-8B on GSM8K, window 256: accuracy, steps, speedup
 }
 
 
-def measure(task: str, options: argparse.Namespace) -> tuple[list[Row], Row]:
+def measure(task: str, options: argparse.Namespace) -> tuple[list[ReportRow], ReportRow]:
     """Compare all rows with the full teacher, and the student with the teacher at the same budget."""
     half = f"full steps={benchmark(task, options).options['max_new_tokens'] // 2}"
     teacher, student = load_study(task, options), load_study(task, _student(options), half)
@@ -63,7 +63,7 @@ def _student(options: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**vars(options) | {"model": options.student, "decodings": kept})
 
 
-def cells(task: str, row: Row) -> list[str]:
+def cells(task: str, row: ReportRow) -> list[str]:
     compared = [""] * 4
     if row.recipe != FULL:
         change, interval = f"{100 * row.difference:+.1f}", points(row.difference_low, row.difference_high)
@@ -83,7 +83,7 @@ def format_p(chance: float) -> str:
     return "< 0.001" if chance < 0.001 else f"{chance:.3f}"
 
 
-def describe_gain(task: str, bought: Row) -> str:
+def describe_gain(task: str, bought: ReportRow) -> str:
     """Describe the effect of distillation at equal steps; the exact test decides, even against the interval."""
     chance = mcnemar(bought.lost, bought.won)
     shown = chance <= SURE
@@ -97,7 +97,7 @@ def describe_gain(task: str, bought: Row) -> str:
     return f"- {task}: {change}, {bought.won} won and {bought.lost} lost, exact p {chance:.2f}: {said}."
 
 
-def markdown(found: dict[str, tuple[list[Row], Row]], options: argparse.Namespace) -> list[str]:
+def markdown(found: dict[str, tuple[list[ReportRow], ReportRow]], options: argparse.Namespace) -> list[str]:
     headings = ("task", "decoder", "accuracy, %", "95%", "steps", "speedup", "delta", "95%", "exact p", "agrees, %")
     rows = [cells(task, row) for task, (rows, _) in found.items() for row in rows]
     paper = [[name, f"{score:.1f}", str(steps), f"{speedup:.2f}x"] for name, (score, steps, speedup) in PAPER.items()]
@@ -126,7 +126,7 @@ def markdown(found: dict[str, tuple[list[Row], Row]], options: argparse.Namespac
     ]
 
 
-def bars(rows: Sequence[Row]) -> list[Point]:
+def bars(rows: Sequence[ReportRow]) -> list[Point]:
     return [Point(row.recipe, row.steps, row.accuracy, row.accuracy_low, row.accuracy_high) for row in rows]
 
 

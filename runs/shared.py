@@ -175,7 +175,7 @@ def run_evaluation(what: Evaluation) -> tuple[PreparedEvaluation, list[Record]]:
 
 def start_from_smaller_run(bench: PreparedEvaluation) -> None:
     """Create a missing folder as a copy of the largest finished run of fewer problems, if there is one."""
-    out = bench.what.out
+    out = bench.evaluation.out
     if out.exists():
         return
     fewer = sorted(int(one.name) for one in out.parent.glob("[1-9]*") if int(one.name) < int(out.name))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from foretell.evaluation.report import Row, compare
+from foretell.evaluation.report import ReportRow, compare
 from foretell.evaluation.run import evaluate
 from methods import LOST, PARALLEL
 from page import percent, publish, table
@@ -36,14 +36,14 @@ def make_recipe(transfer: str, cache: str, stop: str) -> str:
     return f"full transfer={transfer} cache={cache} stop_at_eos=true {stop}".strip()
 
 
-def search(task: str, options: argparse.Namespace) -> list[Row]:
+def search(task: str, options: argparse.Namespace) -> list[ReportRow]:
     wanted = grid()
     print(f"{task}: {len(wanted)} stacks on {options.limit} problems", flush=True)
     what = evaluation("stack", task, ("all",), options, workers=1)
     return list(compare(evaluate(replace(what, recipes=tuple(wanted), seed=OTHER)), wanted))
 
 
-def pick(rows: list[Row]) -> Row:
+def pick(rows: list[ReportRow]) -> ReportRow:
     return min((row for row in rows if row.difference >= -LOST), key=lambda row: row.columns)
 
 

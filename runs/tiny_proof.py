@@ -23,7 +23,7 @@ import torch
 import foretell
 from foretell.certify.replay import Case, Study
 from foretell.engine.engine import BUNDLED
-from foretell.evaluation.report import Row, compare
+from foretell.evaluation.report import ReportRow, compare
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
 from page import publish, table
@@ -48,7 +48,7 @@ def make_rules() -> dict[str, Prophet]:
     return made
 
 
-def replay_rules(one: Study) -> tuple[Row, ...]:
+def replay_rules(one: Study) -> tuple[ReportRow, ...]:
     """Return accuracy and cost of full decoding and of every rule."""
     made = make_rules()
     records = one.records

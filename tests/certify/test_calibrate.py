@@ -382,6 +382,6 @@ def test_a_rule_looks_where_it_was_certified(checkpoint: Path, tmp_path: Path) -
     bench = PreparedEvaluation.prepare(
         Evaluation(str(checkpoint), "choice", ("prophet",), tmp_path / "e", limit=1, options={"stop": rule})
     )
-    order = bench.ways[0].template(bench.engine, bench.examples[0], 0)
+    order = bench.recipes[0].template(bench.engine, bench.examples[0], 0)
     assert order.recipe.region == Masked()
     assert order.notes == ()

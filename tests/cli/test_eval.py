@@ -81,7 +81,7 @@ def test_an_unknown_task_lists_prompts_too(run: Run, checkpoint: Path, tmp_path:
     said = run("eval", checkpoint, "--task", "promts", "--out", tmp_path / "out", code=2).stderr
     assert "unknown task 'promts'; did you mean 'prompts'?" in said
     said = run("eval", checkpoint, "--task", "prompts", "--out", tmp_path / "out", code=2).stderr
-    assert "none was given: name it with source=... (--data FILE)" in said
+    assert "none was given: use source=... (--data FILE)" in said
 
 
 @pytest.mark.parametrize("task", ["gsm8k", "gsm8k-free"])
@@ -163,8 +163,8 @@ def test_a_worker_prepares_the_same(checkpoint: Path, prompts: Path, tmp_path: P
     """A worker gets the options as the first process resolved them."""
     what = Evaluation(str(checkpoint), "prompts", ("full",), tmp_path, source=prompts, options={"answer_length": 3})
     first = PreparedEvaluation.prepare(what)
-    assert first.ways[0].options == {"max_new_tokens": 24, "suffix": "The answer is", "answer_length": 3}
-    assert PreparedEvaluation.prepare(first.what).ways == first.ways
+    assert first.recipes[0].options == {"max_new_tokens": 24, "suffix": "The answer is", "answer_length": 3}
+    assert PreparedEvaluation.prepare(first.evaluation).recipes == first.recipes
 
 
 def test_nothing_is_graded_where_no_prompt_has_an_answer(

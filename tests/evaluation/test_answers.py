@@ -1,4 +1,4 @@
-"""What models write, and the answer in it."""
+"""Texts as models write them, and the answer in each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from foretell.evaluation import answers
 from foretell.evaluation.answers import letters, numbers, programs, puzzles, statements
-from foretell.evaluation.benchmarks.bundled import SAID
+from foretell.evaluation.benchmarks.bundled import ANSWER
 
 UP_TO_TWENTY = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -246,71 +246,71 @@ OPEN = ["", "The answer is", "The correct option is", "So the answer is either A
 
 @pytest.mark.parametrize(("text", "wanted"), NUMBERS)
 def test_numbers(text: str, wanted: str | None) -> None:
-    assert answers.number(text) == wanted
+    assert answers.find_number(text) == wanted
 
 
 @pytest.mark.parametrize(("text", "wanted"), LETTERS)
 def test_letters(text: str, wanted: str | None) -> None:
-    assert answers.letter(text, "ABCD") == wanted
+    assert answers.find_letter(text, "ABCD") == wanted
 
 
 @pytest.mark.parametrize("listed", LISTS)
 def test_options_that_are_listed_are_no_answer(listed: str) -> None:
-    assert {end: answers.letter(listed + end, "ABCD") for end in (*CHOSEN, *FOUND)} == dict.fromkeys(
+    assert {end: answers.find_letter(listed + end, "ABCD") for end in (*CHOSEN, *FOUND)} == dict.fromkeys(
         CHOSEN + FOUND, "B"
     )
-    assert {end: answers.letter(listed + end, "ABCD") for end in OPEN} == dict.fromkeys(OPEN)
-    assert {answers.letter(listed + end, "ABCD", strict=True) for end in CHOSEN} == {"B"}
-    assert {answers.letter(listed + end, "ABCD", strict=True) for end in (*FOUND, *OPEN)} == {None}
+    assert {end: answers.find_letter(listed + end, "ABCD") for end in OPEN} == dict.fromkeys(OPEN)
+    assert {answers.find_letter(listed + end, "ABCD", strict=True) for end in CHOSEN} == {"B"}
+    assert {answers.find_letter(listed + end, "ABCD", strict=True) for end in (*FOUND, *OPEN)} == {None}
 
 
 def test_a_list_of_two_is_a_list() -> None:
-    assert answers.letter("The options are A) Sarah and B) Maria", "AB") is None
-    assert answers.letter("A) Sarah B) Maria. So B.", "AB") == "B"
+    assert answers.find_letter("The options are A) Sarah and B) Maria", "AB") is None
+    assert answers.find_letter("A) Sarah B) Maria. So B.", "AB") == "B"
 
 
 def test_the_letters_of_the_example_are_all_that_count() -> None:
-    assert answers.letter("The answer is C", "AB") is None
-    assert answers.letter("The answer is C", "ABC") == "C"
-    assert answers.letter("I say C. So I stop here.", "ABCDEFGHIJKLM") == "C"
-    assert answers.lone_letter(" C", "AB") is None
-    assert answers.lone_letter("(b).", "AB") == "B"
-    assert answers.lone_letter("A B", "AB") is None
+    assert answers.find_letter("The answer is C", "AB") is None
+    assert answers.find_letter("The answer is C", "ABC") == "C"
+    assert answers.find_letter("I say C. So I stop here.", "ABCDEFGHIJKLM") == "C"
+    assert answers.read_letter(" C", "AB") is None
+    assert answers.read_letter("(b).", "AB") == "B"
+    assert answers.read_letter("A B", "AB") is None
 
 
 def test_a_number_needs_a_statement_to_be_stated() -> None:
-    assert answers.stated_number("it is 5") is None
-    assert answers.stated_number("the answer is 5, then 6") == "5"
-    assert answers.number("it is 5", strict=True) is None
-    assert answers.number("the answer is 5, then 6", strict=True) == "5"
-    assert answers.number("twelve", strict=True) is None
+    assert answers.find_stated_number("it is 5") is None
+    assert answers.find_stated_number("the answer is 5, then 6") == "5"
+    assert answers.find_number("it is 5", strict=True) is None
+    assert answers.find_number("the answer is 5, then 6", strict=True) == "5"
+    assert answers.find_number("twelve", strict=True) is None
 
 
 @given(st.fractions(min_value=-(10**9), max_value=10**9, max_denominator=1000))
 def test_a_fraction_keeps_its_value(value: Fraction) -> None:
-    told = answers.number(f"The answer is {value}.")
-    assert told is not None
-    assert Fraction(told) == value
+    found = answers.find_number(f"The answer is {value}.")
+    assert found is not None
+    assert Fraction(found) == value
 
 
 @given(st.integers(-(10**15), 10**15), st.sampled_from(["{:d}", "{:,d}", "{:d}.00", "{:,d}.0"]))
 def test_every_way_to_write_a_whole_number_is_the_same(value: int, form: str) -> None:
     written = form.format(value)
     for frame in ("The answer is {}.", "\\boxed{{{}}}", "**Answer:** {}", "#### {}\n<|endoftext|>", "so {}"):
-        assert answers.number(frame.format(written)) == str(value)
+        assert answers.find_number(frame.format(written)) == str(value)
 
 
 @given(st.text(max_size=300))
 def test_nothing_breaks_an_extractor(text: str) -> None:
-    number = answers.number(text)
-    assert number is None or answers.plain_number(number) == number
-    assert answers.letter(text, "ABCD") in {None, "A", "B", "C", "D"}
-    assert answers.lone_letter(text, "ABCD") in {None, "A", "B", "C", "D"}
-    answers.code(text)
-    equations = answers.equations(text)
-    assert equations is None or answers.equations(equations) == equations
-    grid = answers.grid(text)
-    assert grid is None or answers.grid(grid) == grid
+    number = answers.find_number(text)
+    assert number is None or answers.normalise_number(number) == number
+    assert answers.find_letter(text, "ABCD") in {None, "A", "B", "C", "D"}
+    assert answers.read_letter(text, "ABCD") in {None, "A", "B", "C", "D"}
+    answers.find_code(text)
+    equations = answers.find_equations(text)
+    assert equations is None or answers.find_equations(equations) == equations
+    grid = answers.find_grid(text)
+    assert grid is None or answers.find_grid(grid) == grid
 
 
 SIZE = 200_000
@@ -336,29 +336,29 @@ TEXTS = [(name, piece * (SIZE // len(piece))) for name, pieces in PIECES.items()
     ("code", "```python\n" + "x = 1\n" * (SIZE // 6)),
     ("code", " " * SIZE + "x"),
     ("equations", "123456789" + " " * SIZE),
-    ("said", "The answer is x" + " " * SIZE + "y"),
+    ("bundled", "The answer is x" + " " * SIZE + "y"),
 ]
 EXTRACTORS: dict[str, Callable[[str], Any]] = {
-    "number": answers.number,
-    "letter": lambda text: answers.letter(text, "ABCD"),
-    "code": answers.code,
-    "equations": answers.equations,
-    "grid": answers.grid,
-    "said": SAID.search,
+    "number": answers.find_number,
+    "letter": lambda text: answers.find_letter(text, "ABCD"),
+    "code": answers.find_code,
+    "equations": answers.find_equations,
+    "grid": answers.find_grid,
+    "bundled": ANSWER.search,
 }
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("name", "text"), TEXTS, ids=[f"{name} {text[:12]!r}" for name, text in TEXTS])
 def test_hostile_texts_take_linear_time(name: str, text: str) -> None:
-    """At this length, what is quadratic takes minutes; what is linear takes less than a third of a second."""
+    """At this length, a quadratic pattern takes minutes and a linear one less than a third of a second."""
     started = time.process_time()
     EXTRACTORS[name](text)
     assert time.process_time() - started < 10
 
 
 def repeats(tree: Any) -> Iterator[int]:
-    """The upper bound of each repeat that may give back what it took."""
+    """Yield the upper bound of each repeat that may backtrack."""
     for opcode, argument in tree:
         if opcode in {opcodes.MAX_REPEAT, opcodes.MIN_REPEAT}:
             yield argument[1]
@@ -369,10 +369,10 @@ def repeats(tree: Any) -> Iterator[int]:
                     yield from repeats(branch)
 
 
-def test_no_repeat_without_a_bound_gives_back() -> None:
-    """Why that is linear: an attempt costs a bounded number of steps, and what a possessive repeat reads, it keeps."""
-    assert [*repeats(parser.parse("(?:a|(b*))(?=c{2,5})d*+"))] == [opcodes.MAXREPEAT, 5], "the walk sees them"
-    known = letters.patterns("ABCD")
+def test_no_unbounded_repeat_backtracks() -> None:
+    """Time is linear: an attempt takes a bounded number of steps, and possessive repeats do not backtrack."""
+    assert [*repeats(parser.parse("(?:a|(b*))(?=c{2,5})d*+"))] == [opcodes.MAXREPEAT, 5], "repeats() finds them"
+    known = letters.compile_patterns("ABCD")
     found = [getattr(known, name) for name in known.__slots__]
     for module in (letters, numbers, programs, puzzles, statements):
         found += [value for value in vars(module).values() if isinstance(value, re.Pattern)]
@@ -446,12 +446,12 @@ CODES = [
     ids=lambda text: repr(text)[:50],
 )
 def test_code(text: str, wanted: str | None) -> None:
-    assert answers.code(text) == wanted
+    assert answers.find_code(text) == wanted
 
 
 def test_code_without_a_fence_is_not_read_strictly() -> None:
-    assert answers.code(F, strict=True) is None
-    assert answers.code(f"```\n{F}\n```", strict=True) == F
+    assert answers.find_code(F, strict=True) is None
+    assert answers.find_code(f"```\n{F}\n```", strict=True) == F
 
 
 @pytest.mark.parametrize(
@@ -466,7 +466,7 @@ def test_code_without_a_fence_is_not_read_strictly() -> None:
     ],
 )
 def test_equations(text: str, wanted: str | None) -> None:
-    assert answers.equations(text) == wanted
+    assert answers.find_equations(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -481,4 +481,4 @@ def test_equations(text: str, wanted: str | None) -> None:
     ],
 )
 def test_grids(text: str, wanted: str | None) -> None:
-    assert answers.grid(text) == wanted
+    assert answers.find_grid(text) == wanted

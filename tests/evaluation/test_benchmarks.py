@@ -1,4 +1,4 @@
-"""The benchmarks on small files in the public schemas: asked, laid out, read and graded."""
+"""The benchmarks on small files in the public schemas: prompts, layouts, answers and grades."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pytest
 from foretell.engine.engine import Completion
 from foretell.engine.options import Options
 from foretell.errors import RequestError
-from foretell.evaluation.benchmark import Example, strict
+from foretell.evaluation.benchmark import Example, make_strict
 from foretell.evaluation.benchmarks import BENCHMARKS, find
 from foretell.evaluation.benchmarks.gsm8k import GSM8K
-from foretell.evaluation.benchmarks.humaneval import program
+from foretell.evaluation.benchmarks.humaneval import build_program
 from foretell.evaluation.benchmarks.mbpp import MBPP
 from foretell.evaluation.catalogue import CATALOGUE, benchmark_named
 from foretell.evaluation.run import LONGEST_REASON, grade
@@ -105,7 +105,7 @@ def said(text: str, answer: str | None = None) -> Completion:
 
 
 def parse_prompts(name: str, example: Example) -> Completion:
-    """The gold answer as a model might give it."""
+    """Return the gold answer as a model might write it."""
     if name in {"humaneval", "mbpp"}:
         return said(f"```python\n{example.gold}\n```<|endoftext|>")
     if name.startswith(("countdown", "sudoku")):
@@ -267,7 +267,7 @@ def test_code_runs_only_when_it_may(tmp_path: Path) -> None:
 )
 def test_a_function_or_its_body_will_do(answer: str) -> None:
     scope: dict[str, Any] = {}
-    exec(program(ROWS["humaneval"][0]["prompt"], "twice", answer), scope)
+    exec(build_program(ROWS["humaneval"][0]["prompt"], "twice", answer), scope)
     assert scope["twice"](21) == 42
 
 
@@ -286,7 +286,7 @@ def test_many_programs_are_judged_in_order(tmp_path: Path) -> None:
         ("```\ndef twice(x): return 4\n```", "failed: AssertionError: assert twice(3) == 6"),
         ("```\ndef twice(x): return 2 * y\n```", "failed: NameError: name 'y' is not defined"),
         ("```\ndef twice(x) return 4\n```", "failed: SyntaxError: expected ':' (<candidate>, line 1)"),
-        ("```\nimport os\nos._exit(3)\n```", "failed: left with code 3 before the tests were done"),
+        ("```\nimport os\nos._exit(3)\n```", "failed: exited with code 3 before the tests were done"),
         ("```\n```", "failed: LookupError: no code was found"),
     ],
 )
@@ -318,14 +318,14 @@ def test_a_strict_benchmark_reads_what_is_stated(name: str, stated: str, found: 
     loose = benchmark_named(name)
     answer = loose.extract(said(stated))
     assert answer is not None
-    assert strict(loose).extract(said(stated)) == answer
+    assert make_strict(loose).extract(said(stated)) == answer
     if found is not None:
         assert loose.extract(said(found)) == answer
-        assert strict(loose).extract(said(found)) is None
+        assert make_strict(loose).extract(said(found)) is None
 
 
-def test_a_fallback_is_noted() -> None:
-    """What stands in the answer region is none."""
+def test_a_fallback_is_recorded() -> None:
+    """An answer in the answer region is not a fallback."""
     example, loose = Example("x", "", "18"), find("gsm8k")
     told = [
         grade(loose, example, one) for one in (said("The answer is 18"), said("So 18"), said("So 5", " 18"), said(""))
@@ -336,7 +336,7 @@ def test_a_fallback_is_noted() -> None:
         ("18", True, False),
         (None, False, False),
     ]
-    assert grade(strict(loose), example, said("So 18")) == {"answer": None, "correct": False, "fallback": False}
+    assert grade(make_strict(loose), example, said("So 18")) == {"answer": None, "correct": False, "fallback": False}
 
 
 def test_a_question_in_millions_has_an_answer_in_millions() -> None:
@@ -404,7 +404,7 @@ def test_the_hub_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mmlu", {"choices": ["a"]}, "2 to 4 options"),
         ("mmlu", {"choices": ["a", "b"], "answer": 2}, "number 3 of 2"),
         ("mmlu", {"question": " "}, "not empty"),
-        ("arc_challenge", {"answerKey": "Z"}, "none of the labels"),
+        ("arc_challenge", {"answerKey": "Z"}, "not one of the labels"),
         ("arc_challenge", {"choices": []}, "object"),
         ("truthfulqa", {"mc1_targets": {"choices": ["a", "b"], "labels": [1, 1]}}, "one label"),
         ("winogrande", {"sentence": "no gap"}, "gap"),
@@ -422,7 +422,7 @@ def test_a_bad_row_is_named_by_its_line(name: str, row: dict[str, Any], problem:
 
 def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    for line, problem in (("{", "not JSON"), ("3", "expected an object"), ("{}", "there is no")):
+    for line, problem in (("{", "not JSON"), ("3", "expected an object"), ("{}", "'goal' is missing")):
         file.write_text(json.dumps(ROWS["piqa"][0]) + "\n\n" + line)
         with pytest.raises(RequestError, match=rf"rows\.jsonl, line 3: {problem}"):
             find("piqa").examples(file, None, 0)

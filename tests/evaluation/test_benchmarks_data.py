@@ -1,4 +1,4 @@
-"""The benchmarks on the public files: their numbers of rows, and every gold answer graded."""
+"""The benchmarks on the public files: the number of rows, and every gold answer is graded as right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_gold_answer_is_right(name: str) -> None:
     assert wrong == []
 
 
-def test_a_part_of_a_countdown_file_will_do() -> None:
+def test_a_part_of_a_countdown_file_is_accepted() -> None:
     benchmark = find("countdown_cd3")
     examples = benchmark.examples(None, None, 0)
     assert len(examples) in {192, 992}

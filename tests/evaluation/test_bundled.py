@@ -12,7 +12,7 @@ from foretell.errors import RequestError
 from foretell.evaluation.benchmarks import BENCHMARKS, bundled
 from foretell.evaluation.benchmarks.bundled import BUNDLED, Bundled
 from foretell.evaluation.catalogue import CATALOGUE, benchmark_named
-from foretell.tasks import TASKS, held_out
+from foretell.tasks import TASKS, is_held_out
 
 BLANK = Completion("", None, (), 0, 0, 1, 1, 1, "complete", 0.0)
 
@@ -21,7 +21,7 @@ BLANK = Completion("", None, (), 0, 0, 1, 1, 1, "complete", 0.0)
 def test_held_out_problems_each_once(name: str) -> None:
     examples = BUNDLED[name].examples(None, 30, seed=5)
     assert len({one.id for one in examples}) == 30
-    assert all(held_out(one.data["problem"].core) for one in examples)
+    assert all(is_held_out(one.data["problem"].core) for one in examples)
     assert [one.id for one in BUNDLED[name].examples(None, 10, 5)] == [one.id for one in examples[:10]]
     assert [one.id for one in BUNDLED[name].examples(None, 10, 6)] != [one.id for one in examples[:10]]
 
@@ -49,8 +49,8 @@ def test_layouts_with_and_without_the_suffix() -> None:
     assert "sudoku-free" not in BUNDLED
 
 
-def test_a_supply_that_runs_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundled, "PATIENCE", 5)
+def test_an_exhausted_supply_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundled, "MAX_REPEATS", 5)
     small = replace(TASKS["choice"], lengths=(1.0,))  # type: ignore[type-var]
     with pytest.raises(RequestError, match="no more than about"):
         Bundled(small).examples(None, 100_000, 0)

@@ -1,4 +1,4 @@
-"""An evaluation gives the same results whether it is interrupted, shared out or batched differently."""
+"""An evaluation gives the same results if it is interrupted, run by several workers or batched differently."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def plan(checkpoint: Path, out: Path, **changes: object) -> Evaluation:
     return replace(asked, **changes)  # type: ignore[arg-type]
 
 
-def told(records: list[Record]) -> list[Record]:
-    """What must be the same on every run: all but the times, and what the rule measured as far as batching goes."""
+def repeatable(records: list[Record]) -> list[Record]:
+    """Return what must be equal in every run: everything but times and, up to rounding, what the rule measured."""
     plain = [
         replace(one, seconds=0.0, wall=0.0, value=None if one.value is None else round(one.value, 3)) for one in records
     ]
@@ -41,7 +41,7 @@ def told(records: list[Record]) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def whole(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
-    """A run that nothing disturbed."""
+    """A run without interruption."""
     out = tmp_path_factory.mktemp("whole")
     return out, evaluate(plan(checkpoint, out))
 
@@ -66,7 +66,7 @@ def test_running_it_again_runs_nothing(checkpoint: Path, whole: tuple[Path, list
     out, records = whole
     before = parts(out)[0].read_bytes()
     seen: list[Record] = []
-    assert told(evaluate(plan(checkpoint, out), seen.append)) == told(records)
+    assert repeatable(evaluate(plan(checkpoint, out), seen.append)) == repeatable(records)
     assert not seen
     assert parts(out)[0].read_bytes() == before
 
@@ -78,13 +78,13 @@ def test_a_half_written_line_is_done_again(checkpoint: Path, whole: tuple[Path, 
     (tmp_path / "results-0.jsonl").write_bytes(b"".join(lines[:17]) + lines[17][:40])
     assert len(read_records(tmp_path)) == 17
     seen: list[Record] = []
-    assert told(evaluate(plan(checkpoint, tmp_path), seen.append)) == told(records)
+    assert repeatable(evaluate(plan(checkpoint, tmp_path), seen.append)) == repeatable(records)
     assert len(seen) == 40 - 17
     assert len(parts(tmp_path)[0].read_bytes().splitlines()) == 40
 
 
-def test_killed_and_started_again(checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
-    """kill -9 of a run with two workers, which must not live on; then the same command in one process."""
+def test_a_killed_run_is_resumed(checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
+    """kill -9 a run with two workers, which must end too; then run the same command in one process."""
     command = [sys.executable, "-m", "tests.evaluation.run_evaluation", str(checkpoint), str(tmp_path), "2"]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
     deadline = time.monotonic() + 120
@@ -96,7 +96,7 @@ def test_killed_and_started_again(checkpoint: Path, whole: tuple[Path, list[Reco
     assert there >= 6
     seen: list[Record] = []
     again = evaluate(plan(checkpoint, tmp_path), seen.append)
-    assert told(again) == told(whole[1])
+    assert repeatable(again) == repeatable(whole[1])
     lines = [line for path in parts(tmp_path) for line in path.read_bytes().splitlines()]
     assert len(lines) == 40, "nothing twice"
     assert len(seen) <= 40 - 6
@@ -107,8 +107,8 @@ def test_two_workers_give_what_one_gives(
 ) -> None:
     seen: list[Record] = []
     shared = evaluate(plan(checkpoint, tmp_path, batch_size=1, workers=2), seen.append)
-    assert told(shared) == told(whole[1])
-    assert told(seen) == told(shared)
+    assert repeatable(shared) == repeatable(whole[1])
+    assert repeatable(seen) == repeatable(shared)
     assert [len(path.read_bytes().splitlines()) for path in parts(tmp_path)] == [22, 18]
 
 
@@ -116,14 +116,14 @@ def test_two_workers_give_what_one_gives(
     ("examples", "batch_size", "workers", "size"),
     [(1000, 32, 2, 128), (300, 32, 2, 64), (6, 32, 2, 32), (160, 32, 1, 64), (1000, 8, 1, 64), (1, 1, 1, 1)],
 )
-def test_chunks_leave_every_worker_some(examples: int, batch_size: int, workers: int, size: int) -> None:
+def test_every_worker_gets_chunks(examples: int, batch_size: int, workers: int, size: int) -> None:
     assert chunk_size(examples, batch_size, workers) == size
 
 
 def test_a_finished_or_small_run_starts_no_processes(
     checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.evaluation.workers.share_out", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr("foretell.evaluation.run.run_workers", lambda *_: pytest.fail("processes were started"))
     assert len(evaluate(plan(checkpoint, whole[0], workers=2))) == 40
     assert len(evaluate(plan(checkpoint, tmp_path, limit=4, workers=2))) == 8
 
@@ -157,13 +157,13 @@ def test_strict_and_other_results_never_mix(checkpoint: Path, whole: tuple[Path,
 
 
 def test_a_strict_evaluation_reads_only_what_is_stated(literate: Path, tmp_path: Path) -> None:
-    """The same texts; their last letters are fallbacks of the one and no answers of the other."""
+    """The texts are equal; their last letters are fallbacks in one evaluation and no answers in the other."""
     asked = {"question": "One and one?", "subject": "sums", "choices": ["0", "1", "2", "3"], "answer": 2}
     source = tmp_path / "mmlu.jsonl"
     source.write_text("".join(f"{json.dumps(asked | {'question': f'{n} and 1?'})}\n" for n in range(6)))
-    what = Evaluation(str(literate), "mmlu-free", ("full steps=1",), tmp_path / "a", source=source)
-    loose = evaluate(what)
-    firm = evaluate(replace(what, out=tmp_path / "b", strict=True))
+    evaluation = Evaluation(str(literate), "mmlu-free", ("full steps=1",), tmp_path / "a", source=source)
+    loose = evaluate(evaluation)
+    firm = evaluate(replace(evaluation, out=tmp_path / "b", strict=True))
     assert [one.text for one in loose] == [one.text for one in firm]
     assert any(one.fallback for one in loose)
     assert [one.answer for one in firm] == [None if one.fallback else one.answer for one in loose]
@@ -171,8 +171,8 @@ def test_a_strict_evaluation_reads_only_what_is_stated(literate: Path, tmp_path:
     assert report(tmp_path / "a").rows[0].fallbacks == sum(bool(one.fallback) for one in loose) / len(loose)
 
 
-def test_results_from_before_are_read(whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
-    """Lines without a fallback and a reason."""
+def test_results_of_older_versions_are_read(whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
+    """Lines may lack a fallback and a reason."""
     line = json.loads(parts(whole[0])[0].read_text().splitlines()[0])
     assert line.pop("fallback") is False
     assert line.pop("reason") is None
@@ -198,10 +198,10 @@ def test_traces_are_kept_and_found(checkpoint: Path, tmp_path: Path) -> None:
         assert (trace.replay(trace.request.recipe.stop) if one.exit is not None else None) == one.exit
 
 
-def test_the_manifest_says_what_was_really_used(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_manifest_has_the_recipes_that_are_used(checkpoint: Path, tmp_path: Path) -> None:
     recipes = ("prophet", "prophet stop.reduce=min max_new_tokens=40", "prophet stop.tau.high=9", "full")
-    bench = PreparedEvaluation.prepare(plan(checkpoint, tmp_path, task="word", limit=1, recipes=recipes))
-    used = bench.manifest()["recipes"]
+    prepared = PreparedEvaluation.prepare(plan(checkpoint, tmp_path, task="word", limit=1, recipes=recipes))
+    used = prepared.manifest()["recipes"]
     assert used["prophet"]["recipe"] == "full stop=prophet"
     assert used["prophet"]["options"]["suffix"] == "The answer is"
     assert used["prophet stop.reduce=min max_new_tokens=40"] == {
@@ -209,7 +209,7 @@ def test_the_manifest_says_what_was_really_used(checkpoint: Path, tmp_path: Path
         "options": {"max_new_tokens": 40, "suffix": "The answer is", "answer_length": 2},
     }
     assert used["prophet stop.tau.high=9"]["recipe"] == "full stop=prophet(tau=staged(high=9.0))"
-    assert not bench.notes()
+    assert not prepared.notes()
     free = PreparedEvaluation.prepare(plan(checkpoint, tmp_path, task="word-free", limit=1, recipes=("prophet",)))
     assert free.manifest()["recipes"]["prophet"]["recipe"] == "full stop=prophet"
     assert "no answer region" in " ".join(free.notes())
@@ -253,6 +253,6 @@ def test_a_sweep_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("wrong", [{"recipes": ()}, {"recipes": ("full", "full")}, {"limit": 0}, {"workers": 0}])
-def test_nonsense_is_refused(checkpoint: Path, tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_invalid_arguments_are_refused(checkpoint: Path, tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(RequestError):
         plan(checkpoint, tmp_path, **wrong)

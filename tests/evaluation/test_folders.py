@@ -1,4 +1,4 @@
-"""A folder of results goes on with more examples, loses nothing to what is refused, and is looked at before a run."""
+"""A results folder can grow, a refused run leaves it unchanged, and it is checked before a run."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def lines(file: Path, prompts: list[str]) -> Path:
     return file
 
 
-def told(records: list[Record]) -> list[tuple[Any, ...]]:
-    """What must be the same on every run."""
+def repeatable(records: list[Record]) -> list[tuple[Any, ...]]:
+    """Return what must be equal in every run."""
     return sorted((one.recipe, one.id, one.text, one.steps, one.finish) for one in records)
 
 
 def kept(folder: Path) -> dict[Path, bytes]:
-    """All of its files but the lock, which says nothing."""
+    """Return all files of a folder except the lock, which is empty."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
@@ -58,13 +58,13 @@ def assert_traced(folder: Path, records: list[Record], seed: int = 0) -> None:
         assert trace.request.seed == seed_of(seed, one.id), "its own, and no other example's"
 
 
-def test_a_larger_limit_goes_on(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_larger_limit_resumes(checkpoint: Path, tmp_path: Path) -> None:
     few = evaluate(plan(checkpoint, tmp_path / "a", trace=True))
     seen: list[Record] = []
     many = evaluate(plan(checkpoint, tmp_path / "a", trace=True, limit=9), seen.append)
     assert {one.key: one for one in few}.items() <= {one.key: one for one in many}.items(), "clock and all"
     assert (len(many), len(seen)) == (18, 8)
-    assert told(many) == told(evaluate(plan(checkpoint, tmp_path / "b", trace=True, limit=9)))
+    assert repeatable(many) == repeatable(evaluate(plan(checkpoint, tmp_path / "b", trace=True, limit=9)))
     assert_traced(tmp_path / "a", many)
     found = read_manifest(tmp_path / "a")
     assert (found["limit"], found["examples"]) == (9, 9)
@@ -74,7 +74,7 @@ def test_a_larger_limit_goes_on(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_limit_the_examples_are_in_another_order(checkpoint: Path, tmp_path: Path) -> None:
-    """What is there keeps its traces, though the places of the examples are others."""
+    """Existing results keep their traces although the order of the examples changes."""
     out, file = tmp_path / "out", lines(tmp_path / "a.jsonl", ASKED)
     asked = {"task": "prompts", "source": file, "options": LAYOUT, "trace": True, "batch_size": 1, "seed": 1}
     few = evaluate(plan(checkpoint, out, limit=6, **asked))
@@ -99,32 +99,34 @@ def test_prompts_may_be_added_at_the_end(checkpoint: Path, tmp_path: Path) -> No
         evaluate(other)
 
 
-def test_killed_while_it_grows(checkpoint: Path, tmp_path: Path) -> None:
-    """The manifest is of more examples than there are results; then half a line."""
+def test_a_run_killed_while_it_grows_is_resumed(checkpoint: Path, tmp_path: Path) -> None:
+    """The manifest lists more examples than there are results, and the last line is incomplete."""
     few = evaluate(plan(checkpoint, tmp_path))
-    what = plan(checkpoint, tmp_path, limit=9)
-    bench = PreparedEvaluation.prepare(what)
-    settle(tmp_path, bench.manifest(), bench.extends)
+    evaluation = plan(checkpoint, tmp_path, limit=9)
+    prepared = PreparedEvaluation.prepare(evaluation)
+    settle(tmp_path, prepared.manifest(), prepared.extends)
     assert report(tmp_path).title.endswith("n = 5/5 of 9 (not complete)")
     (part,) = tmp_path.glob("results-*.jsonl")
     part.write_bytes(part.read_bytes()[:-9])
     seen: list[Record] = []
-    many = evaluate(what, seen.append)
+    many = evaluate(evaluation, seen.append)
     assert len(many) == 18
     assert len(seen) == 9
-    assert set(told(few)) < set(told(many))
+    assert set(repeatable(few)) < set(repeatable(many))
 
 
 def test_half_a_chunk_of_traces_keeps_those_it_has(checkpoint: Path, tmp_path: Path) -> None:
-    """Killed within the write of a chunk's results: what goes on must not write over the traces of the first ones."""
+    """If a run is killed while it writes a chunk, the next run must not overwrite the traces of the first results."""
     file = lines(tmp_path / "a.jsonl", ["Adam has 2 boxes.", "Tom has 2 boxes.", "He has 2 boxes."])
-    what = plan(checkpoint, tmp_path, task="prompts", source=file, options=LAYOUT, trace=True, recipes=RECIPES[:1])
-    assert [one.id[0] for one in evaluate(what)] == ["H", "T", "A"], "the shortest first"
+    evaluation = plan(
+        checkpoint, tmp_path, task="prompts", source=file, options=LAYOUT, trace=True, recipes=RECIPES[:1]
+    )
+    assert [one.id[0] for one in evaluate(evaluation)] == ["H", "T", "A"], "the shortest first"
     (part,) = tmp_path.glob("results-*.jsonl")
     whole = part.read_bytes().splitlines(keepends=True)
     for count in range(1, len(whole)):
         part.write_bytes(b"".join(whole[:count]))
-        assert_traced(tmp_path, evaluate(what))
+        assert_traced(tmp_path, evaluate(evaluation))
 
 
 def test_a_folder_does_not_shrink(checkpoint: Path, tmp_path: Path) -> None:
@@ -150,8 +152,8 @@ def test_it_grows_from_the_command_line(checkpoint: Path, tmp_path: Path) -> Non
     assert "of more examples" in less.stderr
 
 
-def test_a_calibration_goes_on(checkpoint: Path, tmp_path: Path) -> None:
-    """With another recipe to compare with, too; and it is what it would have been at once."""
+def test_a_calibration_can_grow(checkpoint: Path, tmp_path: Path) -> None:
+    """A calibration that grows, with a second recipe to compare with, equals one that is run at once."""
     both = []
     for work, limits in (("a", (6, 14)), ("b", (14,))):
         for limit in limits:
@@ -161,8 +163,8 @@ def test_a_calibration_goes_on(checkpoint: Path, tmp_path: Path) -> None:
         both.append(made.certificate)
     assert both[0] == both[1]
     grown, fresh = (read_records(tmp_path / work) for work in "ab")
-    assert told(grown) == told(fresh)
-    assert told(read_records(tmp_path / "a" / "against")) == told(read_records(tmp_path / "b" / "against"))
+    assert repeatable(grown) == repeatable(fresh)
+    assert repeatable(read_records(tmp_path / "a" / "against")) == repeatable(read_records(tmp_path / "b" / "against"))
 
 
 def test_a_refused_call_leaves_what_was_there(checkpoint: Path, tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_another_evaluation_is_found_before_a_run(checkpoint: Path, tmp_path: Pa
         JudgeTraining.prepare(one, JudgeConfig())
 
 
-def test_the_command_line_looks_before_it_shows_anything(
+def test_the_command_line_checks_before_it_prints(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate(plan(checkpoint, tmp_path, limit=1))
@@ -200,9 +202,9 @@ def test_the_command_line_looks_before_it_shows_anything(
     assert "holds another evaluation" in done.stderr
 
 
-def test_a_calibrations_own_folder_is_no_other(checkpoint: Path, tmp_path: Path) -> None:
-    """What is decoded has another recipe than what is asked for."""
+def test_a_calibration_accepts_its_own_folder(checkpoint: Path, tmp_path: Path) -> None:
+    """The recipe that is decoded differs from the one that was given."""
     one = evaluation_for(str(checkpoint), "choice", None, "prophet", None, tmp_path, {}, limit=2)
     Calibration.prepare(one, RiskGoal()).run()
     Calibration.prepare(one, RiskGoal())
-    assert JudgeTraining.prepare(one, JudgeConfig()).bench.what.recipes == tuple(read_manifest(tmp_path)["order"])
+    assert JudgeTraining.prepare(one, JudgeConfig()).bench.evaluation.recipes == tuple(read_manifest(tmp_path)["order"])

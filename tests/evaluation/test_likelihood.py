@@ -1,4 +1,4 @@
-"""The Monte-Carlo likelihood against the sum over every way to mask."""
+"""The Monte-Carlo likelihood equals the sum over all masks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMPT, TARGET = (3, 9, 4), (7, 2, 11)
 
 
 def exact(model_seed: int) -> float:
-    """The mean over k of the mean over subsets of k of (n / k) x the sum of log p of what they hide."""
+    """Return the mean over k of the mean over subsets of size k of (n / k) x the sum of log p of the masked tokens."""
     model, size = network(model_seed), len(TARGET)
     total = 0.0
     for k in range(1, size + 1):

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness for real: offline, with tasks of our own, through its command line."""
+"""lm-evaluation-harness runs offline through its command line, with tasks of these tests."""
 
 from __future__ import annotations
 

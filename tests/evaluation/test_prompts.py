@@ -1,4 +1,4 @@
-"""Prompts in a Python list are what they would be in a file, errors and all."""
+"""Prompts in a Python list behave as in a file, including errors."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def labelled() -> list[Given]:
 
 
 def test_a_list_takes_what_a_file_takes(checkpoint: Path, tmp_path: Path) -> None:
-    what = evaluation_for(str(checkpoint), None, labelled(), "full", None, tmp_path, LAYOUT)
-    examples = Prompts().examples(what.source, None, 0)
+    evaluation = evaluation_for(str(checkpoint), None, labelled(), "full", None, tmp_path, LAYOUT)
+    examples = Prompts().examples(evaluation.source, None, 0)
     assert [one.id for one in examples] == ["1", "2", "3", "4", "five", "6"]
     assert [one.gold for one in examples] == ["", "", "", "4", "4", "2.5"]
     assert [one.data["labelled"] for one in examples] == [False] * 3 + [True] * 3
@@ -82,10 +82,10 @@ def test_success_with_answers_in_python(checkpoint: Path, tmp_path: Path) -> Non
         (["a", []], 'line 2: "messages" must be a list of messages'),
         (["a", 4], "line 2: must be a string or an object, got 4"),
         (["a", None], "line 2: must be a string or an object, got null"),
-        (["a", b"b"], "line 2: not valid JSON: a bytes is no JSON value, got b'b'"),
-        ([{"prompt": "a", "answer": {4}}], "line 1: not valid JSON: a set is no JSON value"),
-        ({"prompt": "a"}, "prompts are a file or a list, got {'prompt': 'a'}"),
-        (4, "prompts are a file or a list, got 4"),
+        (["a", b"b"], "line 2: not valid JSON: a bytes is not a JSON value, got b'b'"),
+        ([{"prompt": "a", "answer": {4}}], "line 1: not valid JSON: a set is not a JSON value"),
+        ({"prompt": "a"}, "prompts must be a file or a list, got {'prompt': 'a'}"),
+        (4, "prompts must be a file or a list, got 4"),
     ],
 )
 def test_a_list_has_the_errors_of_a_file(checkpoint: Path, tmp_path: Path, wrong: Any, says: str) -> None:

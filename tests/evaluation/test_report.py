@@ -1,4 +1,4 @@
-"""Reports against numbers worked out by hand, statistics against published values."""
+"""Reports equal numbers computed by hand, and statistics equal published values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from foretell.errors import RequestError
 from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
 from foretell.evaluation.records import Record
 from foretell.evaluation.report import HEADINGS, Report, compare, report
-from foretell.evaluation.sweep import crossed
+from foretell.evaluation.sweep import expand_sweep
 
 
 def record(recipe: str, key: int, right: bool, steps: int, answer: str = "1", wall: float = 1.0) -> Record:
@@ -147,14 +147,14 @@ def test_bootstrap_is_seeded_and_near_the_normal_interval() -> None:
     assert bootstrap([0.0, 0.0]) == (0.0, 0.0)
 
 
-def test_quality_preserving_speedup() -> None:
+def test_penalised_speedup() -> None:
     assert penalised_speedup(2.0, 0.9, 0.9) == 2.0
     assert penalised_speedup(2.0, 0.45, 0.9) == pytest.approx(0.125)
     assert penalised_speedup(2.0, 0.1, 0.0) is None
 
 
 def test_sweeps_cross_their_values() -> None:
-    assert crossed(["prophet"], ["steps=8,16", "stop.tau=linear(start=8,end=3),staged"]) == (
+    assert expand_sweep(["prophet"], ["steps=8,16", "stop.tau=linear(start=8,end=3),staged"]) == (
         "prophet",
         "prophet steps=8 stop.tau=linear(start=8,end=3)",
         "prophet steps=8 stop.tau=staged",
@@ -163,4 +163,4 @@ def test_sweeps_cross_their_values() -> None:
     )
     for wrong in (["steps"], ["=3"], ["steps=3,"], ["steps=1", "steps=2"]):
         with pytest.raises(RequestError):
-            crossed(["full"], wrong)
+            expand_sweep(["full"], wrong)

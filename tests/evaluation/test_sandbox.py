@@ -1,4 +1,4 @@
-"""Code that nobody has read is run, judged, and kept from doing harm."""
+"""The sandbox runs untrusted code, returns a verdict and prevents harm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(code: str, tests: str = "", limits: Limits = QUICK) -> Verdict:
 
 @pytest.fixture(scope="module")
 def locks() -> Verdict:
-    """What this system grants."""
+    """The restrictions that this system supports."""
     return run("")
 
 
@@ -49,8 +49,8 @@ def test_running_code_has_to_be_allowed() -> None:
         ),
         ("def f(:", "", "failed", "SyntaxError"),
         ("import sys; sys.exit(0)", "assert False", "failed", "SystemExit"),
-        ("import os; os._exit(0)", "assert False", "failed", "left with code 0"),
-        ("import os\nif os.fork(): os._exit(0)", "pass", "failed", "left with code 0"),
+        ("import os; os._exit(0)", "assert False", "failed", "exited with code 0"),
+        ("import os\nif os.fork(): os._exit(0)", "pass", "failed", "exited with code 0"),
         ("input()", "", "failed", "EOFError"),
         ("if __name__ == '__main__': raise ValueError", "", "passed", ""),
         ("class E(Exception):\n    def __str__(self): raise E\nraise E", "", "failed", "E: (no text)"),
@@ -71,7 +71,7 @@ def test_an_endless_loop_ends(code: str) -> None:
     assert run(code).status == "timed out"
 
 
-def test_cpu_time_has_a_limit_of_its_own() -> None:
+def test_cpu_time_is_limited_separately() -> None:
     verdict = run("while True: pass", limits=Limits(seconds=60.0, cpu_seconds=1))
     assert (verdict.status, verdict.reason) == ("timed out", "used 1 seconds of CPU time")
 
@@ -82,7 +82,7 @@ def test_ten_gigabytes_are_refused() -> None:
 
 
 def test_a_fork_bomb_is_contained() -> None:
-    """It meets its limit, and a canary beside it is not held up."""
+    """It reaches its limit, and a candidate that runs at the same time is not affected."""
     bomb = Candidate("import os\nwhile True:\n    os.fork()", "")
     verdicts = run_tests([bomb, Candidate("", "")], allow_execution=True, jobs=2, limits=Limits(seconds=1.0))
     assert not verdicts[0].passed
@@ -119,7 +119,7 @@ def test_a_write_outside_is_contained(attempt: str, tmp_path: Path, locks: Verdi
     target = tmp_path / "precious"
     target.write_text("kept")
     for path, mode in ((target, 0o666), (tmp_path, 0o777)):
-        path.chmod(mode)  # so that nothing but the sandbox stands in the way
+        path.chmod(mode)  # so that only the sandbox prevents the write
     verdict = run("open('inside', 'w').write('x')\n" + attempt.format(str(target)), limits=Limits(seconds=4.0))
     assert verdict.status == "failed"
     assert target.read_text() == "kept"

@@ -1,4 +1,4 @@
-"""Training files: what is wrong with one is said with its line, before any step is taken."""
+"""Training files: errors name the line and are raised before the first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problems: what is held out, what counts as right, and that nothing repeats or leaves its range."""
+"""Problems: which are held out, which answers are right, and that all numbers stay in range."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from foretell.errors import RecipeError
-from foretell.tasks import TRAINED, Problem, draw, held_out
-from foretell.tasks.countdown import pose, solves
+from foretell.tasks import TRAINED, Problem, draw, is_held_out
+from foretell.tasks.countdown import is_solution, make_problem
 from foretell.tasks.pairs import Pairs
 from foretell.tasks.sudoku import Sudoku, solutions
 from foretell.tasks.word import Word
@@ -58,8 +58,8 @@ def test_trained_and_held_out_cores_are_disjoint(name: str) -> None:
 
 def test_the_split_is_a_fixed_tenth() -> None:
     cores = [f"{a}+{b}" for a in range(100) for b in range(100)]
-    assert sum(map(held_out, cores)) / len(cores) == pytest.approx(0.1, abs=0.01)
-    assert [n for n in range(40) if held_out(str(n))] == [1, 2, 7, 30]
+    assert sum(map(is_held_out, cores)) / len(cores) == pytest.approx(0.1, abs=0.01)
+    assert [n for n in range(40) if is_held_out(str(n))] == [1, 2, 7, 30]
 
 
 def test_a_core_is_free_of_names_and_wording() -> None:
@@ -136,23 +136,23 @@ def test_a_filled_grid_that_drops_a_given_is_wrong() -> None:
         ("15+44=59;79-29=50", False),
     ],
 )
-def test_countdown_takes_any_true_way(text: str, right: bool) -> None:
-    assert solves([15, 44, 79], 50, text) is right
+def test_countdown_accepts_any_correct_solution(text: str, right: bool) -> None:
+    assert is_solution([15, 44, 79], 50, text) is right
 
 
-def test_countdown_trains_one_answer_a_prompt() -> None:
-    assert pose([15, 44, 79], 50).response == "15+79=94,94-44=50"
-    assert pose([79, 44, 15], 50).core == pose([15, 44, 79], 50).core
+def test_countdown_trains_one_answer_per_prompt() -> None:
+    assert make_problem([15, 44, 79], 50).response == "15+79=94,94-44=50"
+    assert make_problem([79, 44, 15], 50).core == make_problem([15, 44, 79], 50).core
 
 
-def test_countdown_knows_more_than_twenty_thousand_problems() -> None:
+def test_countdown_has_more_than_twenty_thousand_problems() -> None:
     cores = {problem.core for problem in problems("countdown", 25_000)}
     assert len(cores) > 20_000
 
 
-def test_sums_never_show_a_fact_that_is_held_out() -> None:
+def test_sums_never_show_a_held_out_equation() -> None:
     for problem in problems("sums", 200):
-        assert not any(held_out(fact) for fact in problem.core.split(";"))
+        assert not any(is_held_out(fact) for fact in problem.core.split(";"))
 
 
 def test_pairs_are_read_from_a_file(tmp_path: Path) -> None:

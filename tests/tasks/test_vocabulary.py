@@ -26,7 +26,7 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
 
 
-def test_every_text_comes_back_as_it_was(tokenizer: Tokenizer) -> None:
+def test_every_text_round_trips(tokenizer: Tokenizer) -> None:
     encodings = tokenizer.encode_batch(TEXTS)
     assert tokenizer.decode_batch([encoding.ids for encoding in encodings]) == TEXTS
     assert all(vocabulary.UNKNOWN not in encoding.tokens for encoding in encodings)
@@ -74,6 +74,6 @@ def test_offsets_rise(tokenizer: Tokenizer) -> None:
 
 
 def test_the_shipped_files_are_the_ones_that_the_code_writes(tmp_path: Path) -> None:
-    vocabulary.write(tmp_path)
+    vocabulary.write_tokenizer(tmp_path)
     for path in tmp_path.iterdir():
         assert path.read_text() == (FOLDER / path.name).read_text()

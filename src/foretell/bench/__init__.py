@@ -1,1 +1,1 @@
-"""Comparing speed and memory: timings that take turns, queues, peaks."""
+"""Measure and compare speed and memory: timings, queues of requests, peak memory."""

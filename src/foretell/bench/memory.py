@@ -1,4 +1,4 @@
-"""How much memory tensors take: the most that was held at once, by what was made under watch."""
+"""Measure the peak memory of the tensors that are created in a `with` block."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 
-class Peak(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of storages made under it, until they are let go; `most` is the highest count.
+class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of live storages that were created inside its block; `most` is the maximum.
 
-    Storages that were there before do not count, nor do those made `aside`. What a kernel allocates and frees
-    inside of itself is not seen.
+    Storages that existed before, and those created while `paused`, do not count. Memory that a kernel allocates and
+    frees internally is not seen.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.most = 0
         self._known: set[int] = set()
-        self._aside = False
+        self._paused = False
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """What is made in here is somebody else's."""
-        before, self._aside = self._aside, True
+    def paused(self) -> Iterator[None]:
+        """Do not count what is created in this block."""
+        before, self._paused = self._paused, True
         try:
             yield
         finally:
-            self._aside = before
+            self._paused = before
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for tensor in tree_iter((args, kwargs)):
-            self._note(tensor, ours=False)
+            self._register(tensor, ours=False)
         made = func(*args, **kwargs)
         for tensor in tree_iter(made):
-            self._note(tensor, ours=not self._aside)
+            self._register(tensor, ours=not self._paused)
         return made
 
-    def _note(self, tensor: Any, *, ours: bool) -> None:
+    def _register(self, tensor: Any, *, ours: bool) -> None:
         if not isinstance(tensor, Tensor):
             return
         storage = tensor.untyped_storage()

@@ -1,4 +1,4 @@
-"""A queue of requests served in three ways: one by one, in batches that finish together, and continuously."""
+"""Serve a queue of requests in three modes: one by one, in static batches, and with continuous batching."""
 
 from __future__ import annotations
 
@@ -17,24 +17,21 @@ from foretell.loop.decode import decode
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Denoiser, Inputs, Readout
 
-Orders = Sequence[tuple[Prompt, RequestTemplate]]
+Queue = Sequence[tuple[Prompt, RequestTemplate]]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What came of a queue, in the order in which it was asked."""
+class QueueResult:
+    """The results of a queue, in the order of its requests."""
 
     tokens: tuple[tuple[int, ...], ...]
     usage: Usage
-    completions: tuple[Completion, ...] = ()  # where there are any
+    completions: tuple[Completion, ...] = ()  # empty for static batches
 
 
 @dataclass(slots=True)
-class Rectangle:
-    """A denoiser whose passes all have as many rows as the batch had: a row that is done is computed until all are.
-
-    That is what a batch costs whose rows wait for the last of them; our own loop leaves them out.
-    """
+class StaticBatch:
+    """A baseline that keeps computing finished rows until the whole batch is done (static batching)."""
 
     inner: Denoiser
     rows: int
@@ -52,45 +49,45 @@ class Rectangle:
         return self.inner(inputs._replace(**whole))
 
     def new_cache(self, batch: int, length: int) -> KVStore:
-        raise RequestError(f"batches that finish together are for recipes without a cache, got {batch} x {length}")
+        raise RequestError(f"static batches need a recipe without a cache, got a cache of {batch} x {length}")
 
 
-def one_by_one(engine: Engine, orders: Orders) -> Served:
-    return continuous(engine, orders, 1)
+def serve_one_by_one(engine: Engine, queue: Queue) -> QueueResult:
+    return serve_continuously(engine, queue, 1)
 
 
-def continuous(engine: Engine, orders: Orders, batch_size: int) -> Served:
-    done = dict(engine.generate_iter(orders, batch_size=batch_size))
-    ordered = tuple(done[index] for index in range(len(orders)))
+def serve_continuously(engine: Engine, queue: Queue, batch_size: int) -> QueueResult:
+    done = dict(engine.generate_iter(queue, batch_size=batch_size))
+    ordered = tuple(done[index] for index in range(len(queue)))
     usage = sum((Usage(one.columns_needed, one.columns_computed) for one in ordered), Usage())
-    return Served(tuple(one.tokens for one in ordered), usage, ordered)
+    return QueueResult(tuple(one.tokens for one in ordered), usage, ordered)
 
 
-def synchronous(engine: Engine, orders: Orders, batch_size: int) -> Served:
-    """Batches in the order of arrival, each of which ends when its last row does; of one recipe, without a cache."""
-    requests = [engine.request(prompt, order) for prompt, order in orders]
+def serve_static_batches(engine: Engine, queue: Queue, batch_size: int) -> QueueResult:
+    """Serve batches in order of arrival, each until its last row is done; all of one recipe without a cache."""
+    requests = [engine.request(prompt, template) for prompt, template in queue]
     if len({request.kind for request in requests}) > 1:
-        raise RequestError("batches that finish together need requests of one kind")
+        raise RequestError("static batches need requests of one kind")
     tokens: list[tuple[int, ...]] = []
     usage = Usage()
     for start in range(0, len(requests), batch_size):
         batch = requests[start : start + batch_size]
         state = lay_out(batch, engine.model.mask_id, engine.codec.end_ids, engine.device, engine.spelling)
-        model = Rectangle(engine.model, len(batch))
+        model = StaticBatch(engine.model, len(batch))
         for step in decode(model, state, batch[0].recipe):
             state = step.after
         tokens += [tuple(row) for row in state.window.tolist()]
         usage += Usage(int(state.meters.needed.sum()), model.columns)
-    return Served(tuple(tokens), usage)
+    return QueueResult(tuple(tokens), usage)
 
 
-def ways(engine: Engine, orders: Orders, batch_size: int) -> dict[str, Callable[[], Served]]:
-    """The ways to serve a queue; with a cache there is none that finishes together."""
-    found: dict[str, Callable[[], Served]] = {
-        "one by one": lambda: one_by_one(engine, orders),
-        "synchronous": lambda: synchronous(engine, orders, batch_size),
-        "continuous": lambda: continuous(engine, orders, batch_size),
+def serving_modes(engine: Engine, queue: Queue, batch_size: int) -> dict[str, Callable[[], QueueResult]]:
+    """Return a function per mode that serves the queue; with a cache there is no synchronous mode."""
+    modes: dict[str, Callable[[], QueueResult]] = {
+        "one by one": lambda: serve_one_by_one(engine, queue),
+        "synchronous": lambda: serve_static_batches(engine, queue, batch_size),
+        "continuous": lambda: serve_continuously(engine, queue, batch_size),
     }
-    if any(order.recipe.cache.stores for _, order in orders):
-        del found["synchronous"]
-    return found
+    if any(template.recipe.cache.stores for _, template in queue):
+        del modes["synchronous"]
+    return modes

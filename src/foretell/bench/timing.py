@@ -1,4 +1,4 @@
-"""Times that can be compared: ways that take turns in one process, medians and ratios."""
+"""Compare times: functions take turns in one process, and their medians are compared."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Denoiser, Inputs, Readout
 
 T = TypeVar("T")
-Inside = Callable[[], AbstractContextManager[object]]
+Context = Callable[[], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Clocked(Generic[T]):
-    """How long one way took, run by run, and what came of the last run."""
+class Timings(Generic[T]):
+    """The seconds of every run of a function, and the result of the last run."""
 
     seconds: tuple[float, ...]
     result: T
@@ -31,36 +31,36 @@ class Clocked(Generic[T]):
         return median(self.seconds)
 
 
-def in_turn(
-    ways: Mapping[str, Callable[[], T]],
+def time_in_turns(
+    functions: Mapping[str, Callable[[], T]],
     rounds: int,
     tell: Callable[[str, int, float], None] | None = None,
     *,
     warm: bool = True,
-) -> dict[str, Clocked[T]]:
-    """Run all ways one after the other, `rounds` times, so that a machine that gets slower treats them alike.
+) -> dict[str, Timings[T]]:
+    """Run all functions one after the other, `rounds` times, so that a machine that slows down affects all equally.
 
-    A round before those warms up and does not count; ways that take long can do without. `tell` hears of every run:
-    its way, round and seconds.
+    If `warm`, an additional first round does not count. `tell` is called after every run with the function's name,
+    the round and the seconds.
     """
     whole("rounds", rounds, 1)
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
     results: dict[str, T] = {}
     for turn in range(0 if warm else 1, rounds + 1):
-        for name, way in ways.items():
+        for name, function in functions.items():
             started = time.perf_counter()
-            results[name] = way()
+            results[name] = function()
             took = time.perf_counter() - started
             if turn:
                 seconds[name].append(took)
             if tell is not None:
                 tell(name, turn, took)
-    return {name: Clocked(tuple(seconds[name]), results[name]) for name in ways}
+    return {name: Timings(tuple(seconds[name]), results[name]) for name in functions}
 
 
 @dataclass(slots=True, eq=False)
 class Stopwatch:
-    """Adds up the seconds spent inside of it."""
+    """Adds up the seconds spent inside `running`."""
 
     seconds: float = 0.0
 
@@ -74,12 +74,12 @@ class Stopwatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """A denoiser whose passes run inside of one context, and whose head runs inside of another."""
+class Instrumented:
+    """A denoiser whose passes run inside one context manager, and whose head runs inside another."""
 
     inner: Denoiser
-    passing: Inside
-    reading: Inside = field(default=nullcontext)
+    passing: Context
+    reading: Context = field(default=nullcontext)
 
     @property
     def mask_id(self) -> int:

@@ -81,7 +81,7 @@ class Calibration:
         return made
 
     def _check(self) -> None:
-        task, first = self.bench.what.task, self.layouts[0]
+        task, first = self.bench.evaluation.task, self.layouts[0]
         if len({(layout.length, layout.answer) for layout in self.layouts}) > 1:
             raise RequestError(f"the examples of {task} do not share one window and answer region")
         if self.recipe.verify != Trust():
@@ -137,7 +137,9 @@ class Calibration:
     @property
     def there(self) -> list[Record]:
         """Those that are there already."""
-        return [one for bench in (self.bench, self.other) if bench is not None for one in read_records(bench.what.out)]
+        return [
+            one for bench in (self.bench, self.other) if bench is not None for one in read_records(bench.evaluation.out)
+        ]
 
     def _compared(self, cases: Sequence[Case], watch: Watch | None) -> list[Record] | None:
         if self.other is None:
@@ -146,7 +148,7 @@ class Calibration:
         return [by_id[case.example.id] for case in cases]
 
     def _certificate(self, walks: Sequence[FamilySearch]) -> Certificate:
-        what, engine, first = self.bench.what, self.bench.engine, self.layouts[0]
+        what, engine, first = self.bench.evaluation, self.bench.engine, self.layouts[0]
         walk = fastest(walks)
         chosen, pins = walk.boldest, {layout.pins for layout in self.layouts}
         return Certificate(
@@ -240,11 +242,11 @@ def _watching(families: Sequence[Family]) -> Stop:
 def _against(what: Evaluation, recipe: str, engine: Engine) -> PreparedEvaluation:
     """The other recipe on the same examples, in a folder of its own inside the first one's."""
     bench = PreparedEvaluation.prepare(replace(what, recipes=(recipe,), out=what.out / "against"), engine)
-    if bench.ways[0].recipe.stop != Never():
+    if bench.recipes[0].recipe.stop != Never():
         raise RequestError(f"answers are compared with those of a recipe that never stops early, got {recipe!r}")
     bench.check()
     return bench
 
 
 def _recipe_of(bench: PreparedEvaluation) -> Recipe:
-    return bench.ways[0].template(bench.engine, bench.examples[0], bench.what.seed).recipe
+    return bench.recipes[0].template(bench.engine, bench.examples[0], bench.evaluation.seed).recipe

@@ -13,7 +13,7 @@ from foretell.engine.options import NO_REGION, Options, RequestTemplate, can_sto
 from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.prompts import Given, Prompts, listed
+from foretell.evaluation.benchmarks.prompts import Given, Prompts, format_prompts
 from foretell.evaluation.run import Evaluation, PreparedEvaluation
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.loop.protocols import Region, Stop
@@ -34,20 +34,20 @@ def without_stopping(
     """
     (text,) = what.recipes
     bold = PreparedEvaluation.prepare(replace(what, recipes=(f"{text} stop={format_value(rule)}",), trace=True))
-    (way,) = bold.ways
+    (way,) = bold.recipes
     if region is not None and way.recipe.region == Fixed():
         way = replace(way, recipe=replace(way.recipe, region=region))
     order = way.template(bold.engine, bold.examples[0], what.seed)
     if not can_stop(order.recipe, order.layout):
         raise RequestError(f"{what.task}: {NO_REGION.format(rule='a stopping rule')}")
     chosen = way.recipe.region
-    plain = TaskRecipe.of(text, bold.benchmark, bold.what.options).recipe
+    plain = TaskRecipe.of(text, bold.benchmark, bold.evaluation.options).recipe
     elsewhere = f" region={format_value(chosen)}" if chosen != plain.region else ""
     # A cache keeps what nobody asks for as it was, so the rule has to look on where it is not to decide.
     silent: Stop = Never() if plain.cache == Off() else All((rule, Never()))
     full = text + elsewhere + (f" stop={format_value(silent)}" if plain.stop != silent else "")
-    way = TaskRecipe.of(full, bold.benchmark, bold.what.options)
-    bench = replace(bold, what=replace(bold.what, recipes=(full,)), ways=(way,))
+    way = TaskRecipe.of(full, bold.benchmark, bold.evaluation.options)
+    bench = replace(bold, evaluation=replace(bold.evaluation, recipes=(full,)), recipes=(way,))
     bench.check()
     return bench, [way.template(bench.engine, example, what.seed) for example in bench.examples]
 
@@ -99,7 +99,7 @@ def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
 
 def _written(prompts: Sequence[Given], folder: Path) -> Path:
     """Prompts as a file, which workers read; named by what it says, so that it never takes the place of others."""
-    said = listed(prompts).encode()
+    said = format_prompts(prompts).encode()
     path = folder / f"prompts-{blake2b(said, digest_size=5).hexdigest()}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:

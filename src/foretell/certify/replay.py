@@ -137,7 +137,7 @@ def studied(bench: PreparedEvaluation, watch: Watch | None = None) -> Study:
 
 def gather(bench: PreparedEvaluation, records: Sequence[Record], count: int | None = None) -> Study:
     """The cases of a bench that has been run, all or the first `count`."""
-    first = {record.id: record for record in records if record.recipe == bench.ways[0].name}
+    first = {record.id: record for record in records if record.recipe == bench.recipes[0].name}
     return Study(bench, tuple(_cases(bench, first, bench.examples[:count])))
 
 
@@ -146,10 +146,12 @@ def _cases(bench: PreparedEvaluation, records: dict[str, Record], examples: Sequ
     for example in examples:
         record = records[example.id]
         if record.trace is None or record.trace_index is None:
-            raise RequestError(f"{bench.what.out} was run without traces; choose another folder")
+            raise RequestError(f"{bench.evaluation.out} was run without traces; choose another folder")
         if record.trace not in files:
-            files[record.trace] = load_traces(bench.what.out / record.trace)
+            files[record.trace] = load_traces(bench.evaluation.out / record.trace)
         trace = files[record.trace][record.trace_index]
         if trace.settled:
-            raise RequestError(f"{bench.what.out} holds early commits; a study needs decodings that ran to their end")
+            raise RequestError(
+                f"{bench.evaluation.out} holds early commits; a study needs decodings that ran to their end"
+            )
         yield Case(example, record, trace, bench.engine, bench.benchmark)

@@ -91,7 +91,7 @@ class JudgeTraining:
 
     def run(self, watch: Watch | None = None) -> TrainedJudge:
         """Decode what is not there yet, and train."""
-        what = self.bench.what
+        what = self.bench.evaluation
         named = {"model": folder_of(what.model).name, "model_sha256": self.bench.engine.fingerprint, "task": what.task}
         return taught(studied(self.bench, watch).cases, self.lesson, named)
 

@@ -11,8 +11,8 @@ from foretell.errors import RequestError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from foretell.bench.queues import Served
-    from foretell.bench.timing import Clocked
+    from foretell.bench.queues import QueueResult
+    from foretell.bench.timing import Timings
     from foretell.engine.engine import Engine, Prompt
 
 RECIPES = (
@@ -49,8 +49,8 @@ def bench(
 
     foretell bench tiny --requests 32
     """
-    from foretell.bench.queues import ways  # noqa: PLC0415
-    from foretell.bench.timing import in_turn  # noqa: PLC0415
+    from foretell.bench.queues import serving_modes  # noqa: PLC0415
+    from foretell.bench.timing import time_in_turns  # noqa: PLC0415
     from foretell.cli.console import note, out, say  # noqa: PLC0415
     from foretell.cli.model import open_engine  # noqa: PLC0415
 
@@ -67,10 +67,12 @@ def bench(
     every = {
         (text, service): way
         for text, template in templates.items()
-        for service, way in ways(engine, [(prompt, template) for prompt in prompts], batch_size).items()
+        for service, way in serving_modes(engine, [(prompt, template) for prompt in prompts], batch_size).items()
     }
     named = {f"{service}, {text}": way for (text, service), way in every.items()}
-    found = in_turn(named, rounds, lambda name, turn, took: say(f"{turn}/{rounds}  {took:7.2f} s  {name}", style="dim"))
+    found = time_in_turns(
+        named, rounds, lambda name, turn, took: say(f"{turn}/{rounds}  {took:7.2f} s  {name}", style="dim")
+    )
     console = out(None if out().is_terminal else 120)
     console.print(_table(dict(zip(every, found.values(), strict=True))))
 
@@ -94,7 +96,7 @@ def _with_layout(engine: Engine, given: dict[str, Any]) -> dict[str, Any]:
     return given if engine.layouts else dict(BUNDLED["word"].options) | given
 
 
-def _table(found: dict[tuple[str, str], Clocked[Served]]) -> Table:
+def _table(found: dict[tuple[str, str], Timings[QueueResult]]) -> Table:
     from rich.table import Table  # noqa: PLC0415
 
     from foretell.cli.wording import ratio  # noqa: PLC0415

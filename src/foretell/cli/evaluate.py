@@ -135,9 +135,9 @@ def sweep(
 
     foretell sweep tiny --task word --base prophet --vary steps=16,32 --vary block_length=8,16 --out results/sweep
     """
-    from foretell.evaluation.sweep import crossed  # noqa: PLC0415
+    from foretell.evaluation.sweep import expand_sweep  # noqa: PLC0415
 
-    _run(settings, crossed(base or ["prophet"], vary))
+    _run(settings, expand_sweep(base or ["prophet"], vary))
 
 
 def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:

@@ -45,7 +45,7 @@ def judge(
     config = JudgeConfig(look, hidden, penalty, settings["seed"])
     options = settings.pop("options")
     plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **settings), config)
-    with show_progress(plan.bench.total, read_records(plan.bench.what.out), graded=plan.bench.graded) as tally:
+    with show_progress(plan.bench.total, read_records(plan.bench.evaluation.out), graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.save(out)
     console().print(

@@ -1,4 +1,4 @@
-"""What an evaluation needs to know of a benchmark: its examples, their layout, where the answer is, what is right."""
+"""The interface of a benchmark: its examples, their layout, how to extract an answer and how to grade it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Example:
 
     id: str  # unique in its benchmark, and the same on every machine
     prompt: str | tuple[Message, ...]
-    gold: str  # the right answer, in the form that `extract` gives
-    data: Mapping[str, Any] = field(default_factory=dict)  # what grading needs beyond that
-    options: Mapping[str, Any] = field(default_factory=dict)  # what `generate` needs for this example alone, e.g. pins
+    gold: str  # the right answer, in the form that `extract` returns
+    data: Mapping[str, Any] = field(default_factory=dict)  # further data for grading
+    options: Mapping[str, Any] = field(default_factory=dict)  # for `generate`, for this example only, e.g. pins
 
 
 class Benchmark(Protocol):
@@ -31,25 +31,25 @@ class Benchmark(Protocol):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What `Engine.generate` is asked for: window, steps, block length, suffix, answer region."""
+        """Options for `Engine.generate`: window, steps, block length, suffix, answer region."""
 
     @property
     def thresholds(self) -> Staged:
         """The paper's thresholds for Prophet on this benchmark."""
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
-        """The examples, from a file or folder `source`, else from FORETELL_DATA, else from the hub.
+        """Read the examples from the file or folder `source`, else from FORETELL_DATA, else from the hub.
 
-        `limit` takes that many, chosen and ordered by `seed`; None takes all, in the file's order.
+        Return `limit` examples, chosen and ordered by `seed`; None returns all in the file's order.
         """
 
     def extract(self, completion: Completion) -> str | None:
-        """The answer that a completion gives, normalised, or None."""
+        """Return the answer in a completion, normalised, or None if there is none."""
 
     def grade(self, example: Example, answer: str | None) -> bool: ...
 
 
-def strict(benchmark: Benchmark) -> Benchmark:
-    """The same benchmark, which reads only answers that are stated; one that never falls back stays as it is."""
+def make_strict(benchmark: Benchmark) -> Benchmark:
+    """Return the benchmark in strict mode (only stated answers count); one without fallbacks is returned unchanged."""
     known: Any = benchmark
     return replace(known, strict=True) if hasattr(benchmark, "strict") else benchmark

@@ -1,4 +1,4 @@
-"""Every task by name: the bundled model's own, the public benchmarks of the paper, and prompts from a file."""
+"""All tasks by name: those of the bundled model, the public benchmarks of the paper, and prompts from a file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from foretell.evaluation.benchmarks import BENCHMARKS, PublicBenchmark, find
 from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.benchmarks.code import Code
 from foretell.evaluation.benchmarks.prompts import Prompts
-from foretell.evaluation.benchmarks.without_suffix import Free, announced
+from foretell.evaluation.benchmarks.without_suffix import WithoutSuffix, has_suffix
 
-# The bundled model's tasks keep their names; a public benchmark of the same name goes by another here.
+# The bundled model's tasks keep their names, so a public benchmark of the same name gets another one.
 RENAMED = {"countdown_cd4": "countdown"}
 PUBLIC: dict[str, str] = {name: name for name in BENCHMARKS if name not in BUNDLED} | RENAMED
-FREE: dict[str, str] = {f"{name}-free": known for name, known in PUBLIC.items() if announced(BENCHMARKS[known])}
+FREE: dict[str, str] = {f"{name}-free": known for name, known in PUBLIC.items() if has_suffix(BENCHMARKS[known])}
 CATALOGUE: tuple[str, ...] = (*BUNDLED, *PUBLIC, *FREE, Prompts.name)
 ABOUT = {
     "word": "word problems of one to five steps",
@@ -46,17 +46,17 @@ ABOUT = {
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """What a listing says about one task."""
+    """The entry of one task in `foretell tasks`."""
 
     name: str
     about: str
     kind: str  # "bundled", "benchmark" or "prompts"
-    data: str = ""  # of a benchmark: "found", "on the hub" or "missing"
+    data: str = ""  # for a benchmark: "found", "on the hub" or "missing"
     runs_code: bool = False  # grading runs programs that a model wrote
 
 
 def benchmark_named(name: str, allow_code_execution: bool = False) -> Benchmark:
-    """The benchmark of that name; `allow_code_execution` lets it run programs that a model wrote."""
+    """Return the benchmark with this name; `allow_code_execution` lets it run programs that a model wrote."""
     if name == Prompts.name:
         return Prompts()
     if name in BUNDLED:
@@ -64,28 +64,28 @@ def benchmark_named(name: str, allow_code_execution: bool = False) -> Benchmark:
     if name in PUBLIC:
         return find(PUBLIC[name], allow_execution=allow_code_execution)
     if name in FREE:
-        return Free(find(FREE[name]))
+        return WithoutSuffix(find(FREE[name]))
     raise RequestError(unknown("task", name, CATALOGUE))
 
 
 def list_tasks() -> Iterator[TaskInfo]:
-    """Every task, with whether its data are there."""
+    """Yield every task, with whether its data are available."""
     for name in CATALOGUE:
         if name == Prompts.name:
             yield TaskInfo(name, ABOUT[name], "prompts")
         elif name in BUNDLED:
-            yield TaskInfo(name, _about(name), "bundled")
+            yield TaskInfo(name, _describe(name), "bundled")
         else:
             known = BENCHMARKS[PUBLIC.get(name) or FREE[name]]
-            yield TaskInfo(name, _about(name), "benchmark", _data(known), isinstance(known, Code))
+            yield TaskInfo(name, _describe(name), "benchmark", _find_data(known), isinstance(known, Code))
 
 
-def _about(name: str) -> str:
+def _describe(name: str) -> str:
     base = name.removesuffix("-free")
     return ABOUT[name] if base == name else f"{base}, nothing pinned"
 
 
-def _data(benchmark: PublicBenchmark) -> str:
+def _find_data(benchmark: PublicBenchmark) -> str:
     if benchmark.source.find() is not None:
         return "found"
     return "on the hub" if benchmark.source.hub is not None and find_spec("datasets") is not None else "missing"

@@ -1,4 +1,4 @@
-"""How sure a comparison is: intervals and tests from scipy, with this project's choices made once."""
+"""Confidence intervals and significance tests, from scipy."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Interval(NamedTuple):
 
 
 def wilson(right: int, count: int) -> Interval:
-    """Wilson's 95% interval of a share."""
+    """Return Wilson's 95% interval for a share."""
     found = scipy_stats().binomtest(right, count).proportion_ci(LEVEL, method="wilson")
     return Interval(float(found.low), float(found.high))
 
 
 def mcnemar(lost: int, won: int) -> float:
-    """McNemar's exact two-sided p: whether as many pairs go from right to wrong as from wrong to right."""
+    """Return the p value of McNemar's exact two-sided test, given the changed answers in both directions."""
     return float(scipy_stats().binomtest(lost, lost + won).pvalue) if lost + won else 1.0
 
 
 def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval:
-    """The 95% percentile interval of the mean of paired differences."""
+    """Return the 95% percentile bootstrap interval for the mean of paired differences."""
     values = np.asarray(differences, dtype=float)
-    if len(values) < 2 or (values == values[0]).all():  # nothing varies, so no resample does
+    if len(values) < 2 or (values == values[0]).all():  # no resample can differ
         return Interval(float(values[0]), float(values[0]))
     found = scipy_stats().bootstrap(
         (values,),
@@ -47,12 +47,12 @@ def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval:
 
 
 def penalised_speedup(speedup: float, score: float, base: float) -> float | None:
-    """Return speedup x (score / base)^4, which the SchED paper calls QPS; None where the base scores nothing."""
+    """Return speedup x (score / base)^4, which the SchED paper calls QPS; None if the base score is 0."""
     return speedup * (score / base) ** 4 if base else None
 
 
 def scipy_stats() -> Any:
-    """The module scipy.stats; raises MissingExtraError where scipy is not installed."""
+    """Return the module scipy.stats. Raises MissingExtraError if scipy is not installed."""
     require_extra("lab")
     from scipy import stats  # noqa: PLC0415  an extra
 

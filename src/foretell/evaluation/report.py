@@ -1,4 +1,4 @@
-"""The report of an evaluation: what each recipe scores and costs, and how it compares with the first one."""
+"""The report of an evaluation: accuracy and cost of each recipe, compared with the first recipe."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One recipe. What compares it with the first one counts the `pairs`: examples that both have finished."""
+class ReportRow:
+    """The results of one recipe. Comparisons with the first recipe use `pairs`: examples that both have finished."""
 
     recipe: str
     n: int
     accuracy: float
     accuracy_low: float  # Wilson, 95%
     accuracy_high: float
-    fallbacks: float | None  # share of answers that the text does not state; None: not noted
+    fallbacks: float | None  # share of answers that the text does not state; None: not recorded
     steps: float  # mean
     budget: float  # mean
     forwards: float  # mean
-    columns: float  # mean columns that these needed
-    padded: float | None  # share of padding in what the passes really took; None: not counted
+    columns: float  # mean number of columns that these passes needed
+    padded: float | None  # share of padding in the computed columns; None: not recorded
     tokens_per_forward: float  # response tokens, up to the end of the text
-    seconds: float  # of the clock, for an example
-    settled: float  # share that the stopping rule ended
+    seconds: float  # mean wall-clock time per example
+    settled: float  # share of examples that the stopping rule ended
     pairs: int
     step_speedup: float  # the first recipe's steps over this one's
-    budget_speedup: float  # the first recipe's budget over this one's steps: the paper's, whose decoder idles at pins
+    budget_speedup: float  # the first recipe's budget over this one's steps: the paper's, which counts steps on pins
     clock_speedup: float
-    difference: float  # of the accuracies
+    difference: float  # accuracy minus the first recipe's
     difference_low: float  # bootstrap over pairs, 95%
     difference_high: float
     lost: int  # right under the first recipe, wrong under this one
@@ -53,28 +53,28 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Report:
     manifest: Mapping[str, Any]
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
 
     @property
     def expected(self) -> int:
-        """Examples that every recipe has when the evaluation is complete."""
+        """The number of results per recipe once the evaluation is complete."""
         return int(self.manifest["examples"])
 
     @property
     def title(self) -> str:
-        kept = self.manifest
-        read = ", strict" if kept.get("strict") else ""
-        return f"{kept['task']}{read}, {kept['model']}, seed {kept['seed']}, n = {self._count()}"
+        manifest = self.manifest
+        mode = ", strict" if manifest.get("strict") else ""
+        return f"{manifest['task']}{mode}, {manifest['model']}, seed {manifest['seed']}, n = {self._format_count()}"
 
-    def _count(self) -> str:
+    def _format_count(self) -> str:
         finished = {row.n for row in self.rows}
         if finished == {self.expected}:
             return str(self.expected)
         return f"{'/'.join(str(row.n) for row in self.rows)} of {self.expected} (not complete)"
 
     def cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Headings and rows, ready to print."""
-        return HEADINGS, [_cells(row, first=index == 0) for index, row in enumerate(self.rows)]
+        """Return the headings and the rows as text."""
+        return HEADINGS, [_format_cells(row, first=index == 0) for index, row in enumerate(self.rows)]
 
     def markdown(self) -> str:
         headings, rows = self.cells()
@@ -82,23 +82,23 @@ class Report:
         table = "\n".join("| " + " | ".join(row) + " |" for row in (headings, *rows))
         top, _, rest = table.partition("\n")
         listed = "".join(
-            f"- `{name}` is `{used['recipe']}`" + _options(used["options"]) + "\n"
+            f"- `{name}` is `{used['recipe']}`" + _format_options(used["options"]) + "\n"
             for name, used in self.manifest["recipes"].items()
         )
         return f"# {self.title}\n\n{top}\n|{'|'.join(ruler)}|\n{rest}\n\n{LEGEND}\n\n{listed}"
 
     def tables(self, width: int) -> list[Table]:
-        """One table of all columns where it fits into `width` characters, else several, with the recipes in each."""
-        named = min(WIDEST, width // 3)
+        """Return one table if it fits into `width` characters, otherwise several that each name the recipes."""
+        name_width = min(WIDEST, width // 3)
         shown: list[list[int]] = [[0]]
         for group in GROUPS:
-            if len(shown[-1]) > 1 and _needs(self._table((*shown[-1], *group), named)) > width:
+            if len(shown[-1]) > 1 and _table_width(self._table((*shown[-1], *group), name_width)) > width:
                 shown.append([0])
             shown[-1] += group
-        return [self._table(columns, named, None if place else self.title) for place, columns in enumerate(shown)]
+        return [self._table(columns, name_width, None if place else self.title) for place, columns in enumerate(shown)]
 
-    def _table(self, columns: Sequence[int], named: int, title: str | None = None) -> Table:
-        """Some of the columns, with recipes folded that have more than `named` characters."""
+    def _table(self, columns: Sequence[int], name_width: int, title: str | None = None) -> Table:
+        """Return a table of some columns; names of recipes are wrapped after `name_width` characters."""
         from rich.box import SIMPLE  # noqa: PLC0415
         from rich.table import Table  # noqa: PLC0415
 
@@ -108,13 +108,13 @@ class Report:
             if place:
                 table.add_column(headings[place].replace(" ", "\n"), justify="right", no_wrap=True)
             else:
-                table.add_column(headings[place], overflow="fold", max_width=named)
+                table.add_column(headings[place], overflow="fold", max_width=name_width)
         for row in rows:
             table.add_row(*(row[place] for place in columns))
         return table
 
     def save(self, folder: Path) -> None:
-        """report.md and report.json."""
+        """Write report.md and report.json."""
         whole = {"manifest": self.manifest, "rows": [asdict(row) for row in self.rows]}
         for name, text in (("report.md", self.markdown()), ("report.json", json.dumps(whole, indent=2) + "\n")):
             with replacing(folder / name) as file:
@@ -125,8 +125,9 @@ HEADINGS = (
     "recipe", "n", "accuracy", "95%", "fallback", "steps", "budget", "step speedup", "clock speedup", "forwards",
     "columns", "padded", "tokens per forward", "difference", "95%", "p", "agreement", "penalised speedup",
 )  # as in report.json  # fmt: skip
-GROUPS = ((1, 2, 3, 4), (5, 6), (7,), (8,), (9,), (10, 11), (12,), (13, 14, 15), (16,), (17,))  # stay in one table
-WIDEST = 40  # characters of a recipe on one line
+# Columns of one group stay in one table.
+GROUPS = ((1, 2, 3, 4), (5, 6), (7,), (8,), (9,), (10, 11), (12,), (13, 14, 15), (16,), (17,))
+WIDEST = 40  # characters of a recipe's name per line
 LEGEND = (
     "Accuracy with Wilson's 95% interval. Fallback: share of answers that the text does not state, such as a last "
     "number. Steps, budget, forwards (forward passes) and columns (computed by these "
@@ -139,28 +140,28 @@ LEGEND = (
 
 
 def report(folder: Path | str, seed: int = 0) -> Report:
-    """The report of a folder of results, complete or not; `seed` is the bootstrap's."""
+    """Return the report of a results folder, complete or not; `seed` is for the bootstrap."""
     manifest = read_manifest(folder)
     return Report(manifest, compare(read_records(folder), tuple(manifest["order"]), seed))
 
 
-def compare(records: Sequence[Record], recipes: Sequence[str], seed: int = 0) -> tuple[Row, ...]:
-    """One row for each of the `recipes` that has results."""
+def compare(records: Sequence[Record], recipes: Sequence[str], seed: int = 0) -> tuple[ReportRow, ...]:
+    """Return one row per recipe that has results."""
     by_recipe: dict[str, dict[str, Record]] = {name: {} for name in recipes}
     for record in records:
         by_recipe[record.recipe][record.id] = record
     base = by_recipe[recipes[0]]
     if not base:
-        raise RequestError(f"there are no results yet for {recipes[0]!r}, with which the others are compared")
+        raise RequestError(f"there are no results yet for {recipes[0]!r}, and the other recipes are compared with it")
     return tuple(_row(name, found, base, seed) for name, found in by_recipe.items() if found)
 
 
-def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], seed: int) -> Row:
+def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], seed: int) -> ReportRow:
     mine = list(found.values())
     right = sum(record.correct for record in mine)
     low, high = wilson(right, len(mine))
     pairs = [(base[key], record) for key, record in found.items() if key in base]
-    return Row(
+    return ReportRow(
         recipe=name,
         n=len(mine),
         accuracy=right / len(mine),
@@ -180,13 +181,13 @@ def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], see
 
 
 def _fallbacks(records: Sequence[Record]) -> float | None:
-    noted = [one.fallback for one in records if one.fallback is not None]
-    return _mean(noted) if noted else None
+    recorded = [one.fallback for one in records if one.fallback is not None]
+    return _mean(recorded) if recorded else None
 
 
 def _padded(records: Sequence[Record]) -> float | None:
     counted = [(one.columns_needed, one.columns_computed) for one in records if one.columns_computed]
-    return 1 - sum(needed for needed, _ in counted) / sum(spent for _, spent in counted) if counted else None
+    return 1 - sum(needed for needed, _ in counted) / sum(computed for _, computed in counted) if counted else None
 
 
 def _paired(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[str, Any]:
@@ -236,7 +237,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _cells(row: Row, first: bool) -> tuple[str, ...]:
+def _format_cells(row: ReportRow, first: bool) -> tuple[str, ...]:
     left = (
         row.recipe,
         str(row.n),
@@ -264,13 +265,13 @@ def _cells(row: Row, first: bool) -> tuple[str, ...]:
     )
 
 
-def _needs(table: Table) -> int:
-    """Characters that a table takes if nothing of it is folded."""
+def _table_width(table: Table) -> int:
+    """Return the width of a table in characters if nothing in it is wrapped."""
     from rich.console import Console  # noqa: PLC0415
 
     console = Console(width=1000)
     return console.measure(table).maximum
 
 
-def _options(options: Mapping[str, Any]) -> str:
+def _format_options(options: Mapping[str, Any]) -> str:
     return " with " + ", ".join(f"{name} = {value!r}" for name, value in options.items()) if options else ""

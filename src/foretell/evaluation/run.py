@@ -1,4 +1,4 @@
-"""Evaluation: every example of a benchmark under every recipe, written down as it comes, resumable at any point."""
+"""Run an evaluation: decode every example with every recipe, write each result at once, resume after interrupts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from foretell.engine.folder import folder_of, layouts_of
 from foretell.engine.options import Options, model_defaults
 from foretell.engine.trace_files import save_traces
 from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, within
-from foretell.evaluation.benchmark import Benchmark, Example, strict
+from foretell.evaluation.benchmark import Benchmark, Example, make_strict
 from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.benchmarks.code import Code
 from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
@@ -24,36 +25,37 @@ from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.evaluation.manifest import FILE, examples_hash, resized, settle, settled, versions
 from foretell.evaluation.records import Record, alone, appending, part, read_records
 from foretell.evaluation.task_recipe import TaskRecipe
+from foretell.evaluation.workers import run_workers
 
-BATCHES = 8  # the most batches in a chunk, after which the next recipe has its turn
+MAX_BATCHES = 8  # batches per chunk at most; then the next recipe has its turn
 LONGEST_REASON = 200  # characters
-TURNS = 4  # chunks that every worker has at least, as far as there are batches for it
+MIN_CHUNKS = 4  # per worker, if there are enough batches
 
 Watch = Callable[[Record], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What to evaluate. Two equal ones give equal results, times aside."""
+    """What to evaluate. Equal evaluations give equal results, except for times."""
 
-    model: str  # a checkpoint folder, or a bundled model by its name
+    model: str  # a checkpoint folder, or the name of a bundled model
     task: str
-    recipes: tuple[str, ...]  # the first one is what the others are compared with
+    recipes: tuple[str, ...]  # the others are compared with the first one
     out: Path
     limit: int | None = None
     seed: int = 0
     batch_size: int = 8
-    source: Path | None = None  # where the benchmark's data are
+    source: Path | None = None  # file or folder of the benchmark's data
     trace: bool = False
-    workers: int = 1  # processes, of one thread each if there is more than one
-    threads: int | None = None  # of torch; by default one for a small model
+    workers: int = 1  # processes (one torch thread each if more than one)
+    threads: int | None = None  # torch threads (default: 1 for small models)
     device: str = "cpu"
     dtype: str | None = None
     compile: bool = False
     quantize: str | None = None  # "int8"
     allow_code_execution: bool = False
-    strict: bool = False  # no answer where the text states none
-    options: Mapping[str, Any] = field(default_factory=dict)  # of `generate`, over the benchmark's own
+    strict: bool = False  # count only answers that the text states
+    options: Mapping[str, Any] = field(default_factory=dict)  # for `generate`; they override the benchmark's
 
     def __post_init__(self) -> None:
         within("batch_size", self.batch_size, 1)
@@ -68,154 +70,157 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class PreparedEvaluation:
-    """An evaluation made ready: its model, its examples, its ways to decode them."""
+    """An evaluation with its model loaded, its examples read and its recipes parsed."""
 
-    what: Evaluation
+    evaluation: Evaluation
     engine: Engine
     benchmark: Benchmark
     examples: Sequence[Example]
-    ways: tuple[TaskRecipe, ...]
+    recipes: tuple[TaskRecipe, ...]
 
     @classmethod
-    def prepare(cls, what: Evaluation, engine: Engine | None = None) -> PreparedEvaluation:
-        """Everything that can be wrong is found here, but for what the folder holds: `check` looks at that.
+    def prepare(cls, evaluation: Evaluation, engine: Engine | None = None) -> PreparedEvaluation:
+        """Load and validate everything except the results folder, which `check` validates.
 
-        `engine` is the model, if it is loaded already.
+        Pass `engine` if the model is loaded already.
         """
-        benchmark = benchmark_named(what.task, what.allow_code_execution)
-        what = _with_layout(what)
-        benchmark = strict(benchmark) if what.strict else benchmark
-        ways = tuple(TaskRecipe.of(text, benchmark, what.options) for text in what.recipes)
-        if "stop" in what.options and not any("stop" in way.options for way in ways):
-            raise RequestError(f"none of {', '.join(what.recipes)} stops early, so there is no rule to replace")
-        examples = benchmark.examples(what.source, what.limit, what.seed)
+        benchmark = benchmark_named(evaluation.task, evaluation.allow_code_execution)
+        evaluation = _with_layout(evaluation)
+        benchmark = make_strict(benchmark) if evaluation.strict else benchmark
+        recipes = tuple(TaskRecipe.of(text, benchmark, evaluation.options) for text in evaluation.recipes)
+        if "stop" in evaluation.options and not any("stop" in recipe.options for recipe in recipes):
+            raise RequestError(f"none of {', '.join(evaluation.recipes)} stops early, so there is no rule to replace")
+        examples = benchmark.examples(evaluation.source, evaluation.limit, evaluation.seed)
         if not examples:
-            raise RequestError(f"{what.task} has no examples")
+            raise RequestError(f"{evaluation.task} has no examples")
         if len({one.id for one in examples}) < len(examples):
-            raise RequestError(f"{what.task}: two examples have the same id")
+            raise RequestError(f"{evaluation.task}: two examples have the same id")
         try:
             benchmark.grade(examples[0], None)
         except PermissionNeededError:
             raise PermissionNeededError("allow_code_execution=True") from None
-        bench = cls(what, engine or _loaded(what), benchmark, examples, ways)
+        prepared = cls(evaluation, engine or _load_engine(evaluation), benchmark, examples, recipes)
         try:
-            for way in ways:
-                bench.engine.request(examples[0].prompt, way.template(bench.engine, examples[0], what.seed))
+            for recipe in recipes:
+                template = recipe.template(prepared.engine, examples[0], evaluation.seed)
+                prepared.engine.request(examples[0].prompt, template)
         except VocabularyError as error:
-            if what.task in PUBLIC or what.task in FREE:
-                raise _unreadable(what, bench.engine) from error
+            if evaluation.task in PUBLIC or evaluation.task in FREE:
+                raise _vocabulary_error(evaluation, prepared.engine) from error
             raise
-        return bench
+        return prepared
 
     @property
     def total(self) -> int:
-        return len(self.examples) * len(self.ways)
+        return len(self.examples) * len(self.recipes)
 
     @property
     def unlabelled(self) -> int:
-        """The number of examples without a right answer."""
+        """The number of examples without a reference answer."""
         return sum(not one.data.get(LABELLED, True) for one in self.examples)
 
     @property
     def graded(self) -> bool:
-        """Whether any example has a right answer."""
+        """Whether any example has a reference answer."""
         return self.unlabelled < len(self.examples)
 
     def notes(self) -> list[str]:
-        """Remarks on how the recipes are going to be read."""
-        orders = (way.template(self.engine, self.examples[0], 0) for way in self.ways)
-        remarks = [note for order in orders for note in order.notes]
+        """Return remarks for the user on how the recipes and prompts are interpreted."""
+        templates = (recipe.template(self.engine, self.examples[0], 0) for recipe in self.recipes)
+        remarks = [note for template in templates for note in template.notes]
         if self.unlabelled:
             remarks.append(
-                f'{self.unlabelled} of {len(self.examples)} prompts have no "answer" and count as wrong; "agree" says '
-                "how often recipes give the same one"
+                f'{self.unlabelled} of {len(self.examples)} prompts have no "answer" and count as wrong; "agreement" '
+                "is the share of answers that equal the first recipe's"
             )
-        rule = stop_of(self.what.options["stop"]) if "stop" in self.what.options else None
-        if isinstance(rule, Certificate) and rule.task != self.what.task:
+        rule = stop_of(self.evaluation.options["stop"]) if "stop" in self.evaluation.options else None
+        if isinstance(rule, Certificate) and rule.task != self.evaluation.task:
             remarks.append(
-                f"this stopping rule was certified on {rule.task or 'a set of prompts'}, not {self.what.task}"
+                f"this stopping rule was certified on {rule.task or 'a set of prompts'}, not {self.evaluation.task}"
             )
         return list(dict.fromkeys(remarks))
 
     def check(self) -> None:
-        """Raise an error if the folder holds another evaluation or an example cannot be decoded.
+        """Raise RequestError if the folder holds another evaluation or an example cannot be decoded.
 
-        A run looks at the folder again, under its lock.
+        A run checks the folder again while it holds the folder's lock.
         """
+        evaluation, recipe = self.evaluation, self.recipes[0]
         for example in self.examples:
             try:
-                self.engine.request(example.prompt, self.ways[0].template(self.engine, example, self.what.seed))
+                self.engine.request(example.prompt, recipe.template(self.engine, example, evaluation.seed))
             except ForetellError as error:
-                raise RequestError(f"{self.what.task}, example {example.id}: {error}") from error
-        if (self.what.out / FILE).exists():  # our own holds the model's hash, for which all of it is read
-            settled(self.what.out, self.manifest(), self.extends)
+                raise RequestError(f"{evaluation.task}, example {example.id}: {error}") from error
+        if (evaluation.out / FILE).exists():  # otherwise skip hashing the whole model for the manifest
+            settled(evaluation.out, self.manifest(), self.extends)
 
-    def extends(self, kept: Mapping[str, Any]) -> bool:
-        """Whether a folder's manifest is of this evaluation, with these examples or some of them.
+    def extends(self, stored: Mapping[str, Any]) -> bool:
+        """Whether a stored manifest describes this evaluation with the same examples or a subset of them.
 
-        Some are the first of these. Where there is no limit now, they are in another order, and are drawn again.
+        A subset is the first of these examples, or, if there is no limit now, the selection that its limit gave.
         """
-        if not resized(kept, self.manifest()) or kept["examples"] > len(self.examples):
+        if not resized(stored, self.manifest()) or stored["examples"] > len(self.examples):
             return False
-        there: str = kept["examples_sha256"]
-        if examples_hash(self.examples[: kept["examples"]]) == there:
+        digest: str = stored["examples_sha256"]
+        if examples_hash(self.examples[: stored["examples"]]) == digest:
             return True
-        return examples_hash(self.benchmark.examples(self.what.source, kept["limit"], self.what.seed)) == there
+        selected = self.benchmark.examples(self.evaluation.source, stored["limit"], self.evaluation.seed)
+        return examples_hash(selected) == digest
 
     def manifest(self) -> dict[str, Any]:
-        """What is decoded, as it is read back from a file."""
-        what, first = self.what, self.examples[0]
+        """Return the manifest of this evaluation in the form that reading the file gives."""
+        evaluation, first = self.evaluation, self.examples[0]
         recipes = {
-            way.name: {
-                "recipe": str(way.template(self.engine, first, 0).recipe),  # with the stopping rule in it
-                "options": {name: value for name, value in way.options.items() if name != "stop"},
+            recipe.name: {
+                "recipe": str(recipe.template(self.engine, first, 0).recipe),  # includes the stopping rule
+                "options": {name: value for name, value in recipe.options.items() if name != "stop"},
             }
-            for way in self.ways
+            for recipe in self.recipes
         }
-        said = {
-            "model": what.model,
+        manifest = {
+            "model": evaluation.model,
             "model_sha256": self.engine.fingerprint,
-            "task": what.task,
+            "task": evaluation.task,
             "recipes": recipes,
             "order": list(recipes),
-            "seed": what.seed,
-            "limit": what.limit,
+            "seed": evaluation.seed,
+            "limit": evaluation.limit,
             "examples": len(self.examples),
             "examples_sha256": examples_hash(self.examples),
-            "batch_size": what.batch_size,
-            "trace": what.trace,
-            "device": what.device,
-            "dtype": what.dtype,
-            "compile": what.compile or None,  # as if unsaid, for folders from before there was a choice
-            "strict": what.strict or None,
-            "quantize": what.quantize,
-            "workers": what.workers,
+            "batch_size": evaluation.batch_size,
+            "trace": evaluation.trace,
+            "device": evaluation.device,
+            "dtype": evaluation.dtype,
+            "compile": evaluation.compile or None,  # null if not used, as in folders of versions that lacked it
+            "strict": evaluation.strict or None,
+            "quantize": evaluation.quantize,
+            "workers": evaluation.workers,
             "versions": versions(),
         }
-        read_back: dict[str, Any] = json.loads(json.dumps(said))
+        read_back: dict[str, Any] = json.loads(json.dumps(manifest))
         return read_back
 
 
-def _with_layout(what: Evaluation) -> Evaluation:
-    """Replace a layout's name by what the model's folder says of it; prompts take the default layout if none is named.
+def _with_layout(evaluation: Evaluation) -> Evaluation:
+    """Replace the name of a layout by its options from the model's folder; prompts have a default layout.
 
-    Options that were given by themselves override those of the layout.
+    Options that were given explicitly override those of the layout.
     """
-    options = dict(what.options)
+    options = dict(evaluation.options)
     name = options.pop("layout", None)
-    if name is None and what.task != Prompts.name:
-        return what
-    described = model_defaults(Options(layout=name), layouts_of(folder_of(what.model)))
-    return replace(what, options={**described, **options})
+    if name is None and evaluation.task != Prompts.name:
+        return evaluation
+    described = model_defaults(Options(layout=name), layouts_of(folder_of(evaluation.model)))
+    return replace(evaluation, options={**described, **options})
 
 
-def _unreadable(what: Evaluation, engine: Engine) -> VocabularyError:
-    """The error for a benchmark whose words the model's vocabulary lacks, with the tasks that it can read."""
+def _vocabulary_error(evaluation: Evaluation, engine: Engine) -> VocabularyError:
+    """Return the error for a benchmark whose words the vocabulary lacks; it lists the tasks that the model can read."""
     known = [name for name, task in BUNDLED.items() if _is_readable(task, engine)]
     size = engine.codec.tokenizer.get_vocab_size()
     return VocabularyError(
-        f"{what.model} cannot read {what.task}: its vocabulary of {size} tokens lacks words of this benchmark; tasks "
-        f"that it can do: {', '.join([*known, Prompts.name])}"
+        f"{evaluation.model} cannot read {evaluation.task}: its vocabulary of {size} tokens lacks words of this "
+        f"benchmark; tasks that it can do: {', '.join([*known, Prompts.name])}"
     )
 
 
@@ -228,93 +233,103 @@ def _is_readable(benchmark: Benchmark, engine: Engine) -> bool:
     return True
 
 
-def _loaded(what: Evaluation) -> Engine:
-    engine = load(what.model, what.device, what.dtype, compile=what.compile, quantize=what.quantize)
-    engine.use_threads(1 if what.workers > 1 else what.threads)
-    engine.layouts = {}  # a benchmark lays its windows out
+def _load_engine(evaluation: Evaluation) -> Engine:
+    engine = load(
+        evaluation.model,
+        evaluation.device,
+        evaluation.dtype,
+        compile=evaluation.compile,
+        quantize=evaluation.quantize,
+    )
+    engine.use_threads(1 if evaluation.workers > 1 else evaluation.threads)
+    engine.layouts = {}  # a benchmark brings its own layout
     return engine
 
 
-def evaluate(what: Evaluation, watch: Watch | None = None) -> list[Record]:
-    """Run what is not there yet, and return everything; `watch` sees each new result."""
-    return run(PreparedEvaluation.prepare(what), watch)
+def evaluate(evaluation: Evaluation, watch: Watch | None = None) -> list[Record]:
+    """Decode the examples that have no result yet and return all results; `watch` is called with each new one."""
+    return run(PreparedEvaluation.prepare(evaluation), watch)
 
 
-def run(bench: PreparedEvaluation, watch: Watch | None = None) -> list[Record]:
-    from foretell.evaluation.workers import share_out  # noqa: PLC0415  it imports this module
-
-    what, seen = bench.what, watch or (lambda _: None)
-    what.out.mkdir(parents=True, exist_ok=True)
-    with alone(what.out):
-        settle(what.out, bench.manifest(), bench.extends)
-        if len(read_records(what.out)) < bench.total:  # processes take seconds to start
-            if what.workers > 1 and len(bench.examples) > what.batch_size:
-                share_out(what, seen)
+def run(prepared: PreparedEvaluation, watch: Watch | None = None) -> list[Record]:
+    """Run a prepared evaluation as `evaluate` does."""
+    evaluation, watch = prepared.evaluation, watch or (lambda _: None)
+    evaluation.out.mkdir(parents=True, exist_ok=True)
+    with alone(evaluation.out):
+        settle(evaluation.out, prepared.manifest(), prepared.extends)
+        if len(read_records(evaluation.out)) < prepared.total:  # starting processes takes seconds
+            if evaluation.workers > 1 and len(prepared.examples) > evaluation.batch_size:
+                run_workers(partial(_work_in_process, evaluation), evaluation.workers, evaluation.out, watch)
             else:
-                work(replace(bench, what=replace(what, workers=1)), 0, seen)
-    return read_records(what.out)
+                work(replace(prepared, evaluation=replace(evaluation, workers=1)), 0, watch)
+    return read_records(evaluation.out)
 
 
-def work(bench: PreparedEvaluation, worker: int, watch: Watch) -> None:
-    """Do a worker's share: every chunk whose turn it is, each under every recipe in turn.
+def _work_in_process(evaluation: Evaluation, worker: int) -> None:
+    work(PreparedEvaluation.prepare(evaluation), worker, lambda _: None)
 
-    Recipes take turns, so that a machine that gets slower or a run that is cut short treats them alike.
+
+def work(prepared: PreparedEvaluation, worker: int, watch: Watch) -> None:
+    """Decode the chunks of one worker, each with every recipe.
+
+    Recipes take turns, so that a machine that slows down or a run that is interrupted affects all of them equally.
     """
-    what = bench.what
-    done = {record.key for record in read_records(what.out)}
-    size = chunk_size(len(bench.examples), what.batch_size, what.workers)
-    with appending(part(what.out, worker)) as writer:
-        for chunk, start in enumerate(range(0, len(bench.examples), size)):
-            if chunk % what.workers != worker:
+    evaluation = prepared.evaluation
+    done = {record.key for record in read_records(evaluation.out)}
+    size = chunk_size(len(prepared.examples), evaluation.batch_size, evaluation.workers)
+    with appending(part(evaluation.out, worker)) as writer:
+        for chunk, start in enumerate(range(0, len(prepared.examples), size)):
+            if chunk % evaluation.workers != worker:
                 continue
-            for index, way in enumerate(bench.ways):
-                span = range(start, min(start + size, len(bench.examples)))
-                pending = [i for i in span if (way.name, bench.examples[i].id) not in done]
-                for records in _chunk(bench, index, pending):
+            for index, recipe in enumerate(prepared.recipes):
+                span = range(start, min(start + size, len(prepared.examples)))
+                pending = [i for i in span if (recipe.name, prepared.examples[i].id) not in done]
+                for records in _decode_chunk(prepared, index, pending):
                     writer.add(records)
                     for record in records:
                         watch(record)
 
 
 def chunk_size(examples: int, batch_size: int, workers: int) -> int:
-    """Whole batches, and few enough of them that no worker waits long for the others at the end."""
+    """Return the examples per chunk: whole batches, few enough that no worker waits long for the last one."""
     batches = -(-examples // batch_size)
-    return batch_size * min(BATCHES, -(-batches // (workers * TURNS)))
+    return batch_size * min(MAX_BATCHES, -(-batches // (workers * MIN_CHUNKS)))
 
 
-def _chunk(bench: PreparedEvaluation, index: int, pending: Sequence[int]) -> Iterator[list[Record]]:
-    """The results of some examples under one recipe, one by one; with traces all together, once these are saved."""
+def _decode_chunk(prepared: PreparedEvaluation, index: int, pending: Sequence[int]) -> Iterator[list[Record]]:
+    """Yield the results of the pending examples: one at a time, or all together after their traces are saved."""
     if not pending:
         return
-    what, way = bench.what, bench.ways[index]
-    # Rows of a batch are padded to the longest, so prompts of like length go together.
-    examples = sorted((bench.examples[i] for i in pending), key=lambda one: len(str(one.prompt)))
-    results = _results(bench, way, examples)
-    if not what.trace:
+    evaluation, recipe = prepared.evaluation, prepared.recipes[index]
+    # Rows of a batch are padded to the longest, so prompts of similar length go together.
+    examples = sorted((prepared.examples[i] for i in pending), key=lambda one: len(str(one.prompt)))
+    results = _decode_examples(prepared, recipe, examples)
+    if not evaluation.trace:
         yield from ([record] for _, record, _ in results)
         return
     ordered = sorted(results, key=lambda result: result[0])
-    # Named after the first that is written down: once any result names this file, none of a later run is named so.
+    # Named after the first result that is written: no later run decodes it again, so the name stays unique.
     file = Path("traces") / f"{index:02d}-{blake2b(ordered[0][1].id.encode(), digest_size=8).hexdigest()}.npz"
-    (what.out / file.parent).mkdir(exist_ok=True)
-    save_traces(what.out / file, [done.trace for _, _, done in ordered if done.trace])
+    (evaluation.out / file.parent).mkdir(exist_ok=True)
+    save_traces(evaluation.out / file, [done.trace for _, _, done in ordered if done.trace])
     yield [replace(record, trace=str(file), trace_index=i) for i, (_, record, _) in enumerate(ordered)]
 
 
-def _results(
-    bench: PreparedEvaluation, way: TaskRecipe, examples: Sequence[Example]
+def _decode_examples(
+    prepared: PreparedEvaluation, recipe: TaskRecipe, examples: Sequence[Example]
 ) -> Iterator[tuple[int, Record, Completion]]:
-    asked = [(one.prompt, way.template(bench.engine, one, bench.what.seed)) for one in examples]
+    engine, evaluation = prepared.engine, prepared.evaluation
+    requests = [(one.prompt, recipe.template(engine, one, evaluation.seed)) for one in examples]
     started = time.perf_counter()
-    for place, done in bench.engine.generate_iter(asked, trace=bench.what.trace, batch_size=bench.what.batch_size):
+    for place, done in engine.generate_iter(requests, trace=evaluation.trace, batch_size=evaluation.batch_size):
         wall = time.perf_counter() - started
-        yield place, _record(bench.benchmark, way, examples[place], done, wall), done
-        started = time.perf_counter()  # grading is not decoding
+        yield place, _record(prepared.benchmark, recipe, examples[place], done, wall), done
+        started = time.perf_counter()  # grading does not count as decoding
 
 
-def _record(benchmark: Benchmark, way: TaskRecipe, example: Example, completion: Completion, wall: float) -> Record:
+def _record(benchmark: Benchmark, recipe: TaskRecipe, example: Example, completion: Completion, wall: float) -> Record:
     return Record(
-        recipe=way.name,
+        recipe=recipe.name,
         id=example.id,
         text=completion.text,
         gold=example.gold,
@@ -335,9 +350,9 @@ def _record(benchmark: Benchmark, way: TaskRecipe, example: Example, completion:
 
 
 def grade(benchmark: Benchmark, example: Example, completion: Completion) -> dict[str, Any]:
-    """The fields of a record on the answer: what it is, whether it is right, whether a fallback, why it failed."""
+    """Return the record fields on the answer: `answer`, `correct`, `fallback` and, for code, `reason`."""
     answer = benchmark.extract(completion)
-    fallback = answer != strict(benchmark).extract(completion)
+    fallback = answer != make_strict(benchmark).extract(completion)
     if not isinstance(benchmark, Code):
         return {"answer": answer, "correct": bool(benchmark.grade(example, answer)), "fallback": fallback}
     (verdict,) = benchmark.verdicts([example], [answer])

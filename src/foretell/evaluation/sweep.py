@@ -1,4 +1,4 @@
-"""Sweeps: every combination of some parameters' values, as the recipes of one evaluation."""
+"""Sweeps: the recipes for every combination of some parameters' values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import product
 from foretell.errors import RequestError
 
 
-def crossed(bases: Sequence[str], vary: Sequence[str]) -> tuple[str, ...]:
-    """Each base recipe as it is, then with every combination: `crossed(["full"], ["steps=8,16", "score=margin"])`."""
-    axes = [_axis(text) for text in vary]
+def expand_sweep(bases: Sequence[str], vary: Sequence[str]) -> tuple[str, ...]:
+    """Return each base recipe, then its combinations: `expand_sweep(["full"], ["steps=8,16", "score=margin"])`."""
+    axes = [_parse_axis(text) for text in vary]
     names = [axis[0].partition("=")[0] for axis in axes]
     if len(set(names)) < len(names):
         raise RequestError(f"each parameter can be varied once, got {', '.join(names)}")
@@ -18,8 +18,8 @@ def crossed(bases: Sequence[str], vary: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for base in bases for text in (base, *(f"{base} {cell}" for cell in cells))))
 
 
-def _axis(text: str) -> list[str]:
-    """The settings that "steps=16,32" stands for: "steps=16" and "steps=32"."""
+def _parse_axis(text: str) -> list[str]:
+    """Return the settings in "steps=16,32": "steps=16" and "steps=32"."""
     path, equals, values = text.partition("=")
     settings = [f"{path.strip()}={value.strip()}" for value in _split(values)]
     if not equals or not path.strip() or any(setting.endswith("=") for setting in settings):
@@ -28,7 +28,7 @@ def _axis(text: str) -> list[str]:
 
 
 def _split(values: str) -> list[str]:
-    """Parts between commas that no bracket encloses."""
+    """Split at the commas that are not inside brackets."""
     found, depth = [""], 0
     for letter in values:
         depth += (letter == "(") - (letter == ")")

@@ -1,4 +1,4 @@
-"""How a recipe's text is read on a benchmark: the benchmark's layout and the paper's thresholds for it come first."""
+"""A recipe for one benchmark: its text, combined with the benchmark's layout and the paper's thresholds for it."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from foretell.policies.stop.prophet import Prophet
 from foretell.recipes.presets import PRESETS, parse
 from foretell.recipes.recipe import Recipe
 
-LAYOUT = ("max_new_tokens", "answer_length", "answer_start", "remasking")  # words of `generate`, not of a recipe
+LAYOUT = ("max_new_tokens", "answer_length", "answer_start", "remasking")  # options of `generate`, not of a recipe
 _LAYOUT_WORD = re.compile(rf"(?:^|(?<=\s))({'|'.join(LAYOUT)})=([^\s()]+)(?=\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRecipe:
-    """One way to decode a benchmark."""
+    """A recipe together with the options with which it decodes a benchmark."""
 
-    name: str  # the text that was asked for
+    name: str  # the text that the user gave
     recipe: Recipe
     options: Mapping[str, Any]  # for `generate`
 
     @classmethod
-    def of(cls, text: str, benchmark: Benchmark, asked: Mapping[str, Any] | None = None) -> TaskRecipe:
-        """Read `text`: a recipe, in which `max_new_tokens=48` and the like may stand as well.
+    def of(cls, text: str, benchmark: Benchmark, given: Mapping[str, Any] | None = None) -> TaskRecipe:
+        """Parse `text`, a recipe that may also set the options in `LAYOUT`, such as `max_new_tokens=48`.
 
-        The preset `prophet` takes the benchmark's thresholds, every preset its block length and budget; what the
-        text says goes over that. Another window without a number of steps gets one step a position. What is `asked`
-        goes over the benchmark's own options; a stopping rule there replaces the recipe's, if it has one.
+        The preset `prophet` takes the benchmark's thresholds, and every preset takes its block length and steps, unless
+        the text sets them. If the text sets the window but no steps, there is one step per position. `given` overrides
+        the benchmark's options; a stopping rule in it replaces the recipe's, if the recipe has one.
         """
-        changes = {name: _number(value) for name, value in _LAYOUT_WORD.findall(text)}
-        options = {**benchmark.options, **(asked or {})}
+        changes = {name: _parse_number(value) for name, value in _LAYOUT_WORD.findall(text)}
+        options = {**benchmark.options, **(given or {})}
         settings = {name: options.pop(name) for name in ("steps", "block_length") if name in options}
         if "max_new_tokens" in changes:
             settings.pop("steps", None)
 
-        def prefer(preset: Recipe) -> Recipe:
+        def adapt(preset: Recipe) -> Recipe:
             if preset == PRESETS["prophet"].recipe:
                 preset = replace(preset, stop=Prophet(tau=benchmark.thresholds))
             return replace(preset, **settings)
 
-        recipe = parse(_LAYOUT_WORD.sub("", text), prefer)
+        recipe = parse(_LAYOUT_WORD.sub("", text), adapt)
         if recipe.stop == Never():
             options.pop("stop", None)
         return cls(text, recipe, options | changes)
 
     def template(self, engine: Engine, example: Example, seed: int) -> RequestTemplate:
-        """What this example is decoded with. Its noise is its own, and the same whatever it is decoded beside."""
-        asked = engine.template(recipe=self.recipe, **(dict(self.options) | dict(example.options)))
-        return replace(asked, seed=seed_of(seed, example.id))
+        """Return the template for one example. Its noise does not depend on the rest of the batch."""
+        template = engine.template(recipe=self.recipe, **(dict(self.options) | dict(example.options)))
+        return replace(template, seed=seed_of(seed, example.id))
 
 
 def seed_of(seed: int, example: str) -> int:
     return int.from_bytes(blake2b(f"{seed} {example}".encode(), digest_size=4).digest(), "big") >> 1
 
 
-def _number(text: str) -> int | str:
+def _parse_number(text: str) -> int | str:
     return int(text) if text.isdigit() else text

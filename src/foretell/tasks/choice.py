@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numpy.random import Generator
 
 from foretell.tasks.problem import Problem
-from foretell.tasks.word import LARGEST, chain, closing, tell
+from foretell.tasks.word import LARGEST, draw_question, draw_story, write_chain
 
 LETTERS = "ABCD"
 NARROWEST = 3
@@ -25,7 +25,7 @@ class Choice:
     suffix: str = "The answer is"
     answer_length: int = 1
     lengths: tuple[float, ...] = (0.35, 0.65)  # share of chains of one and two steps
-    clear: int = 4  # how far the result stands from the nearest border, at least
+    clear: int = 4  # minimum distance of the result from the nearest border
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -33,20 +33,20 @@ class Choice:
 
     def sample(self, rng: Generator) -> Problem:
         count = 1 + int(rng.choice(len(self.lengths), p=self.lengths))
-        story = tell(rng, count)
+        story = draw_story(rng, count)
         result = story.steps[-1].result
-        starts = starts_around(rng, result, self.clear)
-        prompt = " ".join((*story.sentences, closing(rng, story), options(starts)))
+        starts = draw_starts(rng, result, self.clear)
+        prompt = " ".join((*story.sentences, draw_question(rng, story), format_options(starts)))
         answer = f" {letter_of(starts, result)}"
-        return Problem(story.core, prompt, chain(story), f" {self.suffix}", answer, len(story.steps) + 2)
+        return Problem(story.core, prompt, write_chain(story), f" {self.suffix}", answer, len(story.steps) + 2)
 
     def check(self, problem: Problem, text: str) -> bool:
         found = ANSWER.search(text.strip())
         return found is not None and found[1] == problem.answer.strip()
 
 
-def starts_around(rng: Generator, value: int, clear: int = 0) -> list[int]:
-    """Where four ranges over 0..99 start, such that the value is about equally often in each of them."""
+def draw_starts(rng: Generator, value: int, clear: int = 0) -> list[int]:
+    """Draw the starts of four ranges over 0..99; the value lies about equally often in each of them."""
     wanted = int(rng.integers(len(LETTERS)))
     for attempt in range(1000):
         starts = [0, *sorted(int(n) for n in rng.integers(NARROWEST, LARGEST - NARROWEST + 1, size=3))]
@@ -54,7 +54,7 @@ def starts_around(rng: Generator, value: int, clear: int = 0) -> list[int]:
         wide &= all(not start - clear <= value < start + clear for start in starts[1:])
         if wide and (letter_of(starts, value) == LETTERS[wanted] or attempt > 20):
             return starts
-    raise AssertionError("three starts drawn at random leave wide enough ranges far more often than that")
+    raise AssertionError("no wide enough ranges in 1000 draws, although most draws have them")
 
 
 def spans(starts: list[int]) -> list[tuple[int, int]]:
@@ -65,5 +65,5 @@ def letter_of(starts: list[int], value: int) -> str:
     return LETTERS[max(i for i, start in enumerate(starts) if start <= value)]
 
 
-def options(starts: list[int]) -> str:
+def format_options(starts: list[int]) -> str:
     return " ".join(f"{letter}) {low} to {high}" for letter, (low, high) in zip(LETTERS, spans(starts), strict=True))

@@ -10,8 +10,8 @@ from numpy.random import Generator
 from foretell.tasks.problem import Piece, Problem
 
 LARGEST = 99
-# (first, second, third, operator, operator): every signed sum of three numbers once, the running result always in
-# front. Trained answers take the first row that works, so that each token is a function of the prompt.
+# (first, second, third, operator, operator): every signed sum of three numbers once; the running result always comes
+# first. Trained answers use the first plan that works, so that each token is a function of the prompt.
 PLANS = (
     (0, 1, 2, "+", "+"),
     (0, 1, 2, "+", "-"),
@@ -41,26 +41,26 @@ class Countdown:
     def sample(self, rng: Generator) -> Problem:
         while True:
             numbers = [int(n) for n in rng.integers(1, LARGEST + 1, size=3)]
-            reached = [plan for plan in PLANS if reach(numbers, plan)]
+            reached = [plan for plan in PLANS if apply_plan(numbers, plan)]
             if reached:
-                target = reach(numbers, reached[rng.integers(len(reached))])[1]
-                return pose(numbers, target)
+                target = apply_plan(numbers, reached[rng.integers(len(reached))])[1]
+                return make_problem(numbers, target)
 
     def check(self, problem: Problem, text: str) -> bool:
         numbers = [int(n) for n in problem.prompt.split(",")]
-        return solves(numbers[:-1], numbers[-1], text.strip())
+        return is_solution(numbers[:-1], numbers[-1], text.strip())
 
 
-def reach(numbers: list[int], plan: tuple[int, int, int, str, str]) -> tuple[int, ...]:
-    """The two results of a plan, or nothing where one of them leaves 1..99."""
+def apply_plan(numbers: list[int], plan: tuple[int, int, int, str, str]) -> tuple[int, ...]:
+    """Return the two results of a plan, or () if one of them is not in 1..99."""
     first, second, third, one, two = plan
     middle = numbers[first] + numbers[second] * (1 if one == "+" else -1)
     end = middle + numbers[third] * (1 if two == "+" else -1)
     return (middle, end) if 1 <= middle <= LARGEST and 1 <= end <= LARGEST else ()
 
 
-def pose(numbers: list[int], target: int) -> Problem:
-    plan, middle = next((p, r[0]) for p in PLANS if (r := reach(numbers, p)) and r[1] == target)
+def make_problem(numbers: list[int], target: int) -> Problem:
+    plan, middle = next((p, r[0]) for p in PLANS if (r := apply_plan(numbers, p)) and r[1] == target)
     first, second, third, one, two = plan
     pieces = (
         Piece(str(numbers[first]), 2),
@@ -79,7 +79,7 @@ def pose(numbers: list[int], target: int) -> Problem:
     return Problem(core, ",".join(map(str, [*numbers, target])), pieces, "", "", 0)
 
 
-def solves(numbers: list[int], target: int, text: str) -> bool:
+def is_solution(numbers: list[int], target: int, text: str) -> bool:
     """Whether every equation is true, each number is used once, and the last result is the target."""
     left = list(numbers)
     result = None
@@ -92,13 +92,13 @@ def solves(numbers: list[int], target: int, text: str) -> bool:
             if operand not in left:
                 return False
             left.remove(operand)
-        if not holds(a, found[2], b, result):
+        if not is_true(a, found[2], b, result):
             return False
         left.append(result)
     return left == [target] and result == target
 
 
-def holds(a: int, operator: str, b: int, result: int) -> bool:
+def is_true(a: int, operator: str, b: int, result: int) -> bool:
     if operator == "/":
         return b != 0 and b * result == a
     return {"+": a + b, "-": a - b, "*": a * b}[operator] == result

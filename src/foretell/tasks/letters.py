@@ -1,6 +1,6 @@
-"""Which range holds a number, four times a row: the options as in `choice`, and only the letters are ever hidden.
+"""Find the range that contains a number, four times per row: options as in `choice`; only the letters are masked.
 
-A multiple-choice row has a single letter among dozens of tokens, and comparing numbers is learned from letters alone.
+A multiple-choice row has one letter among dozens of tokens, and only letters teach the model to compare numbers.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from foretell.tasks.choice import letter_of, options, starts_around
+from foretell.tasks.choice import draw_starts, format_options, letter_of
 from foretell.tasks.problem import GIVEN, Piece, Problem
-from foretell.tasks.sums import WORKED, fact
+from foretell.tasks.sums import WORKED, draw_equation
 
 QUESTIONS = 4
 
@@ -32,15 +32,15 @@ class Letters:
         return ("A) 0 to 19 B) 20 to 34 C) 35 to 60 D) 61 to 99", "5 * 14 = 70 . The answer is D")
 
     def sample(self, rng: Generator) -> Problem:
-        facts = [fact(rng, products=True) for _ in range(QUESTIONS)]
-        starts = starts_around(rng, facts[0][3])
+        equations = [draw_equation(rng, products=True) for _ in range(QUESTIONS)]
+        starts = draw_starts(rng, equations[0][3])
         pieces: list[Piece] = []
-        for a, operator, b, result in facts:
+        for a, operator, b, result in equations:
             joint = " " if pieces else ""
             pieces.append(Piece(f"{joint}{a} {operator} {b} = {result} . The answer is", GIVEN))
             pieces.append(Piece(f" {letter_of(starts, result)}", WORKED))
-        core = f"{options(starts)};" + ";".join(f"{a}{operator}{b}" for a, operator, b, _ in facts)
-        return Problem(core, options(starts), tuple(pieces), "", "", 0)
+        core = f"{format_options(starts)};" + ";".join(f"{a}{operator}{b}" for a, operator, b, _ in equations)
+        return Problem(core, format_options(starts), tuple(pieces), "", "", 0)
 
     def check(self, problem: Problem, text: str) -> bool:
         return re.findall("is ([A-D])", text) == re.findall("is ([A-D])", problem.response)

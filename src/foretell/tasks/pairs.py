@@ -1,4 +1,4 @@
-"""A task read from a file: one JSON object a line with a "prompt" and a "response"."""
+"""A task from a JSONL file: one object per line with a "prompt" and a "response"."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from numpy.random import Generator
 
 from foretell.errors import RecipeError
-from foretell.tasks.problem import Piece, Problem, held_out
+from foretell.tasks.problem import Piece, Problem, is_held_out
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Implements `Task`. A response is right when it is the one of the file."""
+    """Implements `Task`. A response is right if it equals the one in the file."""
 
     name: str
     window: int
@@ -27,12 +27,12 @@ class Pairs:
         if not file.is_file():
             raise RecipeError(f"there is no file {file} for the task {name!r}")
         lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-        problems = tuple(_problem(line, f"{file}, line {number}") for number, line in lines if line.strip())
-        kept = sum(held_out(problem.core) for problem in problems)
-        if not 0 < kept < len(problems):
+        problems = tuple(_parse_problem(line, f"{file}, line {number}") for number, line in lines if line.strip())
+        count = sum(is_held_out(problem.core) for problem in problems)
+        if not 0 < count < len(problems):
             raise RecipeError(
-                f"{file} has {len(problems)} pairs, of which {kept} are held out by a hash of their prompt; training "
-                "needs some on either side, so some dozens of different prompts"
+                f"{file} has {len(problems)} pairs, of which {count} are held out by a hash of their prompt; training "
+                "needs pairs of both kinds, so give a few dozen different prompts"
             )
         return cls(name, window, block, problems)
 
@@ -51,12 +51,12 @@ class Pairs:
         return text.strip() == problem.response.strip()
 
 
-def _problem(line: str, where: str) -> Problem:
+def _parse_problem(line: str, where: str) -> Problem:
     try:
         pair = json.loads(line)
     except json.JSONDecodeError as error:
         raise RecipeError(f"{where}: not valid JSON: {error}") from error
-    given = isinstance(pair, dict) and all(isinstance(pair.get(key), str) for key in ("prompt", "response"))
-    if not given:
+    valid = isinstance(pair, dict) and all(isinstance(pair.get(key), str) for key in ("prompt", "response"))
+    if not valid:
         raise RecipeError(f'{where}: needs an object with the texts "prompt" and "response", got {line[:60]}')
     return Problem(pair["prompt"], pair["prompt"], (Piece(pair["response"], 2),), "", "", 0)

@@ -1,4 +1,4 @@
-"""What a training task is made of: a problem, its response in pieces, and the hash that holds problems out."""
+"""The parts of a training task: problems, responses in pieces, and the hash that decides which are held out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Protocol
 
 from numpy.random import Generator
 
-GIVEN = -1  # the level of what is never hidden
+GIVEN = -1  # the level of text that is never masked
 HELD_OUT_IN = 10  # one core in ten is never trained on
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of the response, and how late a decoder can know it.
+    """A part of the response and its level, which says how late a decoder can know it.
 
-    Level 0 is fixed form, 1 is read off the prompt, 2 and more must be worked out, one after the other.
+    Level 0 is fixed wording, level 1 is copied from the prompt, and higher levels must be computed one after the other.
     """
 
     text: str
@@ -27,12 +27,12 @@ class Piece:
 class Problem:
     """One question with its worked answer."""
 
-    core: str  # the operations with their numbers, free of names and wording; what is held out is held out by this
+    core: str  # the operations and numbers without names and wording; it decides what is held out
     prompt: str
-    pieces: tuple[Piece, ...]  # all that stands before the suffix
-    suffix: str  # announces the answer; empty where the whole response is the answer
+    pieces: tuple[Piece, ...]  # everything before the suffix
+    suffix: str  # announces the answer; empty if the whole response is the answer
     answer: str
-    level: int  # of the answer
+    level: int  # level of the answer
 
     @property
     def response(self) -> str:
@@ -40,7 +40,7 @@ class Problem:
 
 
 class Task(Protocol):
-    """A seeded, endless source of problems, and the layout that they are decoded in."""
+    """A generator of problems, and the layout in which they are decoded."""
 
     @property
     def name(self) -> str: ...
@@ -53,31 +53,31 @@ class Task(Protocol):
 
     @property
     def suffix(self) -> str:
-        """Text that a decoder pins so that the answer stands at the window's end; empty for none."""
+        """Text that is pinned so that the answer is at the end of the window; empty for none."""
 
     @property
     def answer_length(self) -> int:
-        """Tokens of the answer."""
+        """The number of tokens of the answer."""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Texts that between them hold every word the task can say."""
+        """Texts that together contain every word of the task."""
 
     def sample(self, rng: Generator) -> Problem: ...
 
     def check(self, problem: Problem, text: str) -> bool: ...
 
 
-def held_out(core: str) -> bool:
-    """Whether problems of this core are kept for tests. A function of the core alone, so it never drifts."""
+def is_held_out(core: str) -> bool:
+    """Whether problems with this core are kept for tests. It depends on the core alone, so the split is stable."""
     return int.from_bytes(blake2b(core.encode(), digest_size=8).digest(), "big") % HELD_OUT_IN == 0
 
 
 def draw(task: Task, rng: Generator, count: int, *, test: bool) -> list[Problem]:
-    """`count` problems from one side of the split."""
+    """Draw `count` problems from the test set or the training set."""
     problems: list[Problem] = []
     while len(problems) < count:
         problem = task.sample(rng)
-        if held_out(problem.core) is test:
+        if is_held_out(problem.core) is test:
             problems.append(problem)
     return problems

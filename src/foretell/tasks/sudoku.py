@@ -32,19 +32,19 @@ class Sudoku:
         return ("1003\n0300\n3210\n4132",)
 
     def sample(self, rng: Generator) -> Problem:
-        """A puzzle with one solution; every number of givens is equally likely."""
+        """Draw a puzzle with exactly one solution; every number of givens is equally likely."""
         grids, agreement = solutions()
         count = int(rng.integers(FEWEST, MOST + 1))
         while True:
             grid = int(rng.integers(len(grids)))
             given = rng.permutation(CELLS)[:count]
             wanted = np.uint16(sum(1 << int(cell) for cell in given))
-            # Every grid agrees with itself, so exactly one agreement on all the givens means one solution.
+            # Every grid agrees with itself, so exactly one agreement on all givens means one solution.
             if ((agreement[grid] & wanted) == wanted).sum() == 1:
-                return pose(grids[grid], {int(cell) for cell in given})
+                return make_problem(grids[grid], {int(cell) for cell in given})
 
     def check(self, problem: Problem, text: str) -> bool:
-        """A full grid that keeps the givens and has 1 to 4 in every row, column and box."""
+        """Whether the grid is full, keeps the givens and has 1 to 4 in every row, column and box."""
         rows = text.strip().split("\n")
         if len(rows) != SIDE or any(len(row) != SIDE for row in rows):
             return False
@@ -53,7 +53,7 @@ class Sudoku:
         return kept and all(sorted(cells[i] for i in unit) == list("1234") for unit in units())
 
 
-def pose(grid: NDArray[np.int64], given: set[int]) -> Problem:
+def make_problem(grid: NDArray[np.int64], given: set[int]) -> Problem:
     puzzle = "\n".join("".join(str(grid[r * 4 + c]) if r * 4 + c in given else "0" for c in range(4)) for r in range(4))
     pieces = [
         piece
@@ -68,7 +68,7 @@ def pose(grid: NDArray[np.int64], given: set[int]) -> Problem:
 
 @cache
 def units() -> tuple[tuple[int, ...], ...]:
-    """The cells of every row, column and box."""
+    """Return the cells of every row, column and box."""
     rows = [tuple(r * 4 + c for c in range(4)) for r in range(4)]
     columns = [tuple(r * 4 + c for r in range(4)) for c in range(4)]
     boxes = [tuple((r + i) * 4 + c + j for i in (0, 1) for j in (0, 1)) for r in (0, 2) for c in (0, 2)]
@@ -77,19 +77,19 @@ def units() -> tuple[tuple[int, ...], ...]:
 
 @cache
 def solutions() -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
-    """All 288 grids [288, 16], and for each pair the cells on which they agree, as bits [288, 288]."""
+    """Return all 288 grids [288, 16] and, for each pair, the cells on which they agree, as bits [288, 288]."""
     rows = list(permutations((1, 2, 3, 4)))
     grids: list[tuple[int, ...]] = [()]
     for _ in range(SIDE):
-        grids = [(*grid, *row) for grid in grids for row in rows if fits((*grid, *row))]
+        grids = [(*grid, *row) for grid in grids for row in rows if is_consistent((*grid, *row))]
     cells = np.array(grids)
     same = cells[:, None, :] == cells[None, :, :]
     bits = (same * (1 << np.arange(CELLS))).sum(-1).astype(np.uint16)
     return cells, bits
 
 
-def fits(cells: tuple[int, ...]) -> bool:
-    """Whether the rows so far repeat nothing in a column or a box."""
+def is_consistent(cells: tuple[int, ...]) -> bool:
+    """Whether no column or box of the first rows repeats a digit."""
     for unit in units():
         seen = [cells[i] for i in unit if i < len(cells)]
         if len(seen) != len(set(seen)):

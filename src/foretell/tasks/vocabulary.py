@@ -1,7 +1,7 @@
-"""The bundled model's tokenizer: words, digits one by one, and numbers that are always two digits wide.
+"""The bundled model's tokenizer: words and single digits; numbers always have two digits.
 
-A lone digit is written with a leading zero for the model ("4" is the tokens 0 4) and read back without it, so that a
-number never moves the tokens behind it; rows of four digits, as in Sudoku, stay as they are.
+A single digit is encoded with a leading zero ("4" becomes the tokens 0 4) and decoded without it, so that a number
+never moves the tokens after it. Rows of four digits, as in Sudoku, stay unchanged.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from foretell.tasks import TASKS
 UNKNOWN, START, EOS, MASK, EOT = "<unk>", "<|startoftext|>", "<|endoftext|>", "<|mdm_mask|>", "<|eot_id|>"
 SPECIALS = (UNKNOWN, START, EOS, MASK, "<|start_header_id|>", "<|end_header_id|>", EOT)
 DIGITS = "0123456789"
-# Operators with blanks around them belong to a chain of thought, bare ones to Countdown: two tokens, so that the
-# text comes back exactly as it was.
+# Operators with blanks around them occur in chains of thought, bare ones in Countdown. They are different tokens, so
+# that decoding restores the exact text.
 SPLIT = r" [-+*=] | \.|\n|[0-9]|[A-Za-z]+|[^\sA-Za-z0-9]"
 CHAT_TEMPLATE = (
     "{{ '<|startoftext|>' }}{% for message in messages %}{{ message['content'] | trim + '<|eot_id|>' }}{% endfor %}"
 )
 
 
-def words(texts: Iterable[str]) -> list[str]:
-    """Every token of the texts that is not a digit, sorted: the order is part of the checkpoint."""
+def list_words(texts: Iterable[str]) -> list[str]:
+    """Return every token of the texts except digits, sorted: the order is part of the checkpoint."""
     return sorted({token for text in texts for token in re.findall(SPLIT, text)} - set(DIGITS))
 
 
-def build() -> Tokenizer:
-    vocabulary = [*SPECIALS, *DIGITS, *words(text for task in TASKS.values() for text in task.texts)]
+def build_tokenizer() -> Tokenizer:
+    vocabulary = [*SPECIALS, *DIGITS, *list_words(text for task in TASKS.values() for text in task.texts)]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Replace(Regex(f"(?<![0-9]){digit}(?![0-9])"), f"0{digit}") for digit in DIGITS]
@@ -40,13 +40,13 @@ def build() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.Split(Regex("^ +$"), "removed")]
     )
-    tokenizer.decoder = spelling()
+    tokenizer.decoder = build_decoder()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIALS])
     return tokenizer
 
 
-def spelling() -> decoders.Decoder:
-    """Join the tokens by blanks, then take back the blanks and zeros that the text did not have."""
+def build_decoder() -> decoders.Decoder:
+    """Return a decoder that joins tokens with blanks, then removes the blanks and zeros that the text did not have."""
     rules = (
         (r" ?\n ?", "\n"),
         (r"(?<=[0-9]) (?=[0-9])", ""),
@@ -60,9 +60,9 @@ def spelling() -> decoders.Decoder:
     return decoders.Sequence([joined, decoders.Fuse(), *(decoders.Replace(Regex(old), new) for old, new in rules)])
 
 
-def write(folder: Path) -> Tokenizer:
-    """The tokenizer files that `transformers` and `tokenizers` both load."""
-    tokenizer = build()
+def write_tokenizer(folder: Path) -> Tokenizer:
+    """Write the tokenizer files, which `transformers` and `tokenizers` can load, and return the tokenizer."""
+    tokenizer = build_tokenizer()
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {"bos_token": START, "eos_token": EOS, "pad_token": EOS, "unk_token": UNKNOWN, "mask_token": MASK}

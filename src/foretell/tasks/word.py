@@ -1,4 +1,4 @@
-"""Word problems in plain English with a chain of one to five steps: "3 * 4 = 12 . 12 - 5 = 7 . The answer is 7"."""
+"""Word problems with a chain of one to five steps: "3 * 4 = 12 . 12 - 5 = 7 . The answer is 7"."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWER = re.compile(r"The answer is (\d+)\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of arithmetic. `left_from` and `right_from` name the earlier step an operand comes from, if one."""
+    """One equation. `left_from` and `right_from` are the steps whose results are its operands, or None."""
 
     left: int
     operator: str
@@ -36,13 +36,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A question without its last sentence, and the steps that answer it."""
+    """A word problem without its question, and the steps that solve it."""
 
     sentences: tuple[str, ...]
     steps: tuple[Step, ...]
     subject: str
     things: str
-    shrank: bool  # the last thing that happened took some away
+    shrank: bool  # the last step was a subtraction
 
     @property
     def core(self) -> str:
@@ -71,47 +71,47 @@ class Word:
 
     def sample(self, rng: Generator) -> Problem:
         count = 1 + int(rng.choice(len(self.lengths), p=self.lengths))
-        story = tell(rng, count)
-        prompt = " ".join((*story.sentences, closing(rng, story)))
+        story = draw_story(rng, count)
+        prompt = " ".join((*story.sentences, draw_question(rng, story)))
         answer = f" {story.steps[-1].result}"
-        return Problem(story.core, prompt, chain(story), f" {self.suffix}", answer, len(story.steps) + 2)
+        return Problem(story.core, prompt, write_chain(story), f" {self.suffix}", answer, len(story.steps) + 2)
 
     def check(self, problem: Problem, text: str) -> bool:
-        """Only the answer counts: a slip in the chain that does not reach it is forgiven."""
+        """Whether the answer is right; errors in the chain of steps do not count."""
         found = ANSWER.search(text.strip())
         return found is not None and int(found[1]) == int(problem.answer)
 
 
 @dataclass(slots=True)
-class Teller:
-    """Makes up a story sentence by sentence, and keeps the books. A sentence that does not fit is not told."""
+class StoryBuilder:
+    """Draws a story sentence by sentence and keeps its total. A sentence that does not fit is skipped."""
 
     rng: Generator
     subject: str
     things: str
     total: int = 0
-    source: int | None = None  # the step that the total comes from
+    source: int | None = None  # the step that gave the total
     shrank: bool = False
     sentences: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
     def begin(self) -> None:
         if self.rng.random() < 0.4:
-            k, m = groups(self.rng, LARGEST)
-            self.sentences.append(f"{self.subject} has {k} {pick(self.rng, HOLDERS)} with {m} {self.things} each.")
+            k, m = draw_groups(self.rng, LARGEST)
+            self.sentences.append(f"{self.subject} has {k} {choose(self.rng, HOLDERS)} with {m} {self.things} each.")
             self.steps.append(Step(k, "*", m, k * m))
             self.total, self.source = k * m, 0
         else:
             self.total = int(self.rng.integers(2, 91))
             self.sentences.append(f"{self.subject} has {self.total} {self.things}.")
 
-    def go_on(self, wanted: int) -> None:
-        """One more sentence, of at most `wanted` steps."""
+    def add_sentence(self, wanted: int) -> None:
+        """Add a sentence of at most `wanted` steps."""
         pronoun = PEOPLE[self.subject]
         who = pronoun if self.rng.random() < 0.75 else f"Then {pronoun.lower()}"
         kind = self.rng.random()
         if wanted >= 2 and kind < 0.3:
-            self.by_groups(who)
+            self.change_by_groups(who)
         elif kind < 0.4 and 2 <= self.total <= LARGEST // 2:
             self.multiply()
         elif kind < 0.7:
@@ -119,71 +119,71 @@ class Teller:
         else:
             self.lose(who)
 
-    def by_groups(self, who: str) -> None:
+    def change_by_groups(self, who: str) -> None:
         grows = bool(self.rng.random() < 0.5)
         room = LARGEST - self.total if grows else self.total
         if room < 4:
             return
-        k, m = groups(self.rng, room)
+        k, m = draw_groups(self.rng, room)
         self.steps.append(Step(k, "*", m, k * m))
         if grows:
-            verb, holders = pick(self.rng, GAINS), pick(self.rng, HOLDERS)
-            self.happen(f"{who} {verb} {k} {holders} with {m} each.", "+", k * m, len(self.steps) - 1)
+            verb, holders = choose(self.rng, GAINS), choose(self.rng, HOLDERS)
+            self.add_step(f"{who} {verb} {k} {holders} with {m} each.", "+", k * m, len(self.steps) - 1)
         else:
-            self.happen(f"{who} gives {m} to each of {k} friends.", "-", k * m, len(self.steps) - 1)
+            self.add_step(f"{who} gives {m} to each of {k} friends.", "-", k * m, len(self.steps) - 1)
 
     def multiply(self) -> None:
         times = int(self.rng.integers(2, min(9, LARGEST // self.total) + 1))
-        self.subject = pick(self.rng, tuple(name for name in PEOPLE if name != self.subject))
-        self.happen(f"{self.subject} has {'twice' if times == 2 else f'{times} times'} as many.", "*", times)
+        self.subject = choose(self.rng, tuple(name for name in PEOPLE if name != self.subject))
+        self.add_step(f"{self.subject} has {'twice' if times == 2 else f'{times} times'} as many.", "*", times)
 
     def gain(self, who: str) -> None:
         if self.total < LARGEST - 1:
             more = int(self.rng.integers(1, LARGEST - self.total + 1))
-            self.happen(f"{who} {pick(self.rng, GAINS)} {more} more.", "+", more)
+            self.add_step(f"{who} {choose(self.rng, GAINS)} {more} more.", "+", more)
 
     def lose(self, who: str) -> None:
         if self.total >= 2:
             less = int(self.rng.integers(1, self.total + 1))
-            verb = pick(self.rng, (*LOSSES, "eats") if self.things in FOOD else LOSSES)
-            self.happen(f"{who} {verb} {less}.", "-", less)
+            verb = choose(self.rng, (*LOSSES, "eats") if self.things in FOOD else LOSSES)
+            self.add_step(f"{who} {verb} {less}.", "-", less)
 
-    def happen(self, sentence: str, operator: str, right: int, right_from: int | None = None) -> None:
+    def add_step(self, sentence: str, operator: str, right: int, right_from: int | None = None) -> None:
         result = {"+": self.total + right, "-": self.total - right, "*": self.total * right}[operator]
         self.sentences.append(sentence)
         self.steps.append(Step(self.total, operator, right, result, self.source, right_from))
         self.total, self.source, self.shrank = result, len(self.steps) - 1, operator == "-"
 
 
-def tell(rng: Generator, count: int) -> Story:
-    """A story of exactly `count` steps whose every number stays in 0..99; only the last may be 0."""
+def draw_story(rng: Generator, count: int) -> Story:
+    """Draw a story of exactly `count` steps. All numbers are in 0..99, and only the last result may be 0."""
     while True:
-        teller = Teller(rng, pick(rng, tuple(PEOPLE)), pick(rng, FOOD + THINGS))
-        teller.begin()
-        while len(teller.steps) < count and teller.total:
-            teller.go_on(count - len(teller.steps))
-        if len(teller.steps) == count:
+        builder = StoryBuilder(rng, choose(rng, tuple(PEOPLE)), choose(rng, FOOD + THINGS))
+        builder.begin()
+        while len(builder.steps) < count and builder.total:
+            builder.add_sentence(count - len(builder.steps))
+        if len(builder.steps) == count:
             return Story(
-                tuple(teller.sentences), tuple(teller.steps), teller.subject, teller.things, teller.shrank
+                tuple(builder.sentences), tuple(builder.steps), builder.subject, builder.things, builder.shrank
             )  # fmt: skip
 
 
-def groups(rng: Generator, room: int) -> tuple[int, int]:
-    """How many groups of how many, with a product of at most `room`."""
+def draw_groups(rng: Generator, room: int) -> tuple[int, int]:
+    """Draw a number of groups and their size, with a product of at most `room`."""
     k = int(rng.integers(2, min(9, room // 2) + 1))
     m = int(rng.integers(2, min(20, room // k) + 1))
     return k, m
 
 
-def closing(rng: Generator, story: Story) -> str:
+def draw_question(rng: Generator, story: Story) -> str:
     if story.shrank and rng.random() < 0.7:
         return f"How many {story.things} are left?"
     who = story.subject if rng.random() < 0.5 else PEOPLE[story.subject].lower()
     return f"How many {story.things} does {who} have{' now' if rng.random() < 0.5 else ''}?"
 
 
-def chain(story: Story) -> tuple[Piece, ...]:
-    """The steps written out. The first of a line's operands carries the blank that parts it from the line before."""
+def write_chain(story: Story) -> tuple[Piece, ...]:
+    """Return the steps as pieces. The first operand of a step includes the blank after the step before."""
     pieces: list[Piece] = []
     for index, step in enumerate(story.steps):
         blank = " " if index else ""
@@ -202,5 +202,5 @@ def operand_level(source: int | None) -> int:
     return 1 if source is None else 2 + source
 
 
-def pick(rng: Generator, options: tuple[str, ...]) -> str:
+def choose(rng: Generator, options: tuple[str, ...]) -> str:
     return options[rng.integers(len(options))]

@@ -1,4 +1,4 @@
-"""Letters of multiple choice: stated, or else found outside of the options that the text repeats."""
+"""Find the chosen letter of a multiple-choice answer, ignoring lists of options that the text repeats."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from foretell.evaluation.answers.statements import clean, readable, statements
+from foretell.evaluation.answers.statements import clean, find_statements, normalise
 
-TAIL = 80  # characters at the end of a text in which an unfinished statement is looked for
-NEAR = 30  # characters before a letter in which the other letter of "A or B" is looked for
+TAIL = 80  # characters at the end of a text that are searched for an unfinished statement
+NEAR = 30  # characters before a letter that are searched for the other letter of "A or B"
 UNDECIDED = re.compile(r"[\s*_`:]*+(?i:either|both|between|neither)\b")
 UNFINISHED = re.compile(
     r"(?i:\b(?:answer|option|choice|letter)(?:\s?[:=]|(?:\s(?:is|are|was|must|would|should|will|be)){1,3}))"
@@ -26,31 +26,31 @@ HEAD = (
     rf"(?:\s*+[:=]|\s++{VERB})|\b(?:choose|chose|pick|select|go\s++with|opt\s++for)\b)"
 )
 PRAISE = r"(?:is|must\s++be)\s++(?:the\s++)?(?:correct|right|best|true|answer)\b|it\s++is\b"
-RIGHT = r"(?:(?:correct|right)(?=[.!,;\n]|\Z)|Correct(?=[.!,;]))"  # as a line's text it would be an option
+RIGHT = r"(?:(?:correct|right)(?=[.!,;\n]|\Z)|Correct(?=[.!,;]))"  # a line that consists of it would be an option
 CUE = r"(?i:\b(?:is|be|it's|so|thus|hence|therefore|think|say|leaves|option|choice)),?\s[*\"'`]{0,3}"
-# What makes a letter no candidate, where nothing states it: words before and after it.
+# Words before or after a letter that rule it out, unless it is stated.
 REFUSED = r"(?<!not )(?<!not \()(?<!than )(?<!over )(?<!instead of )"
 WRONG = r"(?![)\]*:]{0,3}\s++(?:(?:is|was|looks|seems)\s)?(?:clearly\s|also\s)?(?:wrong|incorrect|ruled\s|not\s)\b)"
 ARTICLE = r"(?!\s++(?!because\b|since\b|as\b)[a-z])"  # the letter may be the word "A"
-# What follows the mark of an option in a list is its text; "A) is ..." is an argument.
+# In a list, the mark of an option is followed by its text; "A) is ..." is an argument instead.
 TEXT = r"(?!(?:is|was|are|and|or|nor|but|because|since|as|seems|looks|must|can|cannot)\b|[\s,.;)\]])"
 
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """What marks a letter as the answer, for one set of letters."""
+    """The patterns that mark a letter as the answer, for one set of letters."""
 
     stated: re.Pattern[str]  # right after a statement
-    chosen: re.Pattern[str]  # with words that choose it
+    chosen: re.Pattern[str]  # next to words that choose it
     opening: re.Pattern[str]  # at the start of a line
     alone: re.Pattern[str]  # anywhere
     listed: re.Pattern[str]  # as the mark of an option in a list
-    before: re.Pattern[str]  # another letter with "or" or "and", before
-    after: re.Pattern[str]  # and after
+    before: re.Pattern[str]  # another letter with "or" or "and" before it
+    after: re.Pattern[str]  # the same after it
 
 
 @cache
-def patterns(letters: str) -> Patterns:
+def compile_patterns(letters: str) -> Patterns:
     some, large = f"[{letters}{letters.lower()}]", f"[{letters}]"
     unlike_words = "".join(letter for letter in letters if letter not in "AI")
     option = rf"(?:{some}(?=[)\]}}:*`]|\.?[ \t]*+(?:\n|\s*+\Z)|[.,;]\s)|{large})(?![\w'])"
@@ -83,15 +83,15 @@ def patterns(letters: str) -> Patterns:
     )
 
 
-def letter(text: str, letters: str, *, strict: bool = False) -> str | None:
-    """The option stated last; else the last one that words choose ("B is correct", "the right choice is B").
+def find_letter(text: str, letters: str, *, strict: bool = False) -> str | None:
+    """Return the letter stated last, else the last one chosen in words ("B is correct", "the right choice is B").
 
-    Else, unless `strict`, the last that begins a line ("**B)** ..."); else the last that stands alone. Options that the
-    text only lists do not count, nor does "A or B", nor what comes before a statement without an end. Only `letters`
-    count; a lower-case one where punctuation marks it as an option: "(c)" does, "a dog" does not.
+    Otherwise, unless `strict`, return the last one that begins a line ("**B)** ..."), else the last one that stands
+    alone. Options in a list, "A or B" and text before an unfinished statement do not count. Only `letters` count; a
+    lower-case letter counts if punctuation marks it as an option: "(c)" does, "a dog" does not.
     """
-    plain, known = readable(text), patterns(letters)
-    for clause in statements(plain):
+    plain, known = normalise(text), compile_patterns(letters)
+    for clause in find_statements(plain):
         if UNDECIDED.match(clause):
             return None
         found = known.stated.match(clause)
@@ -101,11 +101,11 @@ def letter(text: str, letters: str, *, strict: bool = False) -> str | None:
     if found is None and not strict and UNFINISHED.search(plain.rstrip()[-TAIL:]) is None:
         unlisted = _without_lists(plain, letters)
         found = _last(known.opening, unlisted) or _last(known.alone, unlisted)
-    return None if found is None else _decided(found, known)
+    return None if found is None else _single_letter(found, known)
 
 
-def lone_letter(text: str, letters: str) -> str | None:
-    """The option that is all a text says, however it is written: " B", "(b)", "**B**."; else None."""
+def read_letter(text: str, letters: str) -> str | None:
+    """Return the letter if the text consists of it alone, in any notation (" B", "(b)", "**B**."), else None."""
     bare = re.sub(r"[^0-9A-Za-z]+", " ", clean(text)).strip()
     return bare.upper() if len(bare) == 1 and bare.upper() in letters else None
 
@@ -114,8 +114,8 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return next(reversed([*pattern.finditer(text)]), None)
 
 
-def _decided(match: re.Match[str], known: Patterns) -> str | None:
-    """The letter of a match; None if it is one of two."""
+def _single_letter(match: re.Match[str], known: Patterns) -> str | None:
+    """Return the letter of a match, or None if the text names two letters ("A or B")."""
     start, end = match.span(match.lastindex or 0)
     if known.after.match(match.string, end) or known.before.search(match.string, max(0, start - NEAR), start):
         return None
@@ -123,13 +123,13 @@ def _decided(match: re.Match[str], known: Patterns) -> str | None:
 
 
 def _without_lists(text: str, letters: str) -> str:
-    """Drop lists of options: two or more in order, from the first letter to the end of the last one's sentence."""
-    marks = list(patterns(letters).listed.finditer(text))
+    """Remove lists of two or more options in order, from the first letter to the end of the last option's sentence."""
+    marks = list(compile_patterns(letters).listed.finditer(text))
     lists: dict[int, int] = {}  # end of each list by its start
     first = count = 0
     for mark, stop in zip(marks, [*(one.start() for one in marks[1:]), len(text)], strict=False):
         place = letters.index((mark[1] or mark[3]).upper())
-        if place == 0 and _begins(mark):
+        if place == 0 and _begins_list(mark):
             first, count = mark.start(), 1
         else:
             count = count + 1 if place == count > 0 else 0
@@ -139,7 +139,7 @@ def _without_lists(text: str, letters: str) -> str:
     return "\n".join(text[start:end] for start, end in zip((0, *lists.values()), (*lists, len(text)), strict=True))
 
 
-def _begins(mark: re.Match[str]) -> bool:
-    """Whether a list may begin here: without a bracket only where a line or a sentence begins (not "vitamin A.")."""
+def _begins_list(mark: re.Match[str]) -> bool:
+    """Whether a list may begin here. Without a bracket it must begin a line or a sentence (unlike "vitamin A.")."""
     before = mark.string[max(0, mark.start() - 8) : mark.start()].rstrip(" \t*_")
     return bool(mark[2]) or not before or before[-1] in "\n:.!?;,-"

@@ -1,4 +1,4 @@
-"""Numbers: in digits and in words, whole, decimal and as fractions, all written in one way."""
+"""Find numbers in digits or words, whole, decimal or as fractions, and normalise them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
-from foretell.evaluation.answers.statements import readable, statements
+from foretell.evaluation.answers.statements import find_statements, normalise
 
-LONGEST = 40  # digits; more is noise
+LONGEST = 40  # digits; longer numbers are ignored
 SCALES = {
     "hundred": 10**2, "thousand": 10**3, "lakh": 10**5, "million": 10**6, "crore": 10**7, "billion": 10**9,
     "trillion": 10**12,
@@ -38,65 +38,66 @@ SPELLED = re.compile(
     r"(?!(?<=one)\sof\b|-\w|\s(?:hal[fv]|third|quarter|fourth|fifth|sixth|eighth|tenth)|\sand\s(?:a|one|three)\b)",
     re.IGNORECASE,
 )
-LEAD = " \n\t*_`:=$\"'"  # what may stand between a statement and what it says
+LEAD = " \n\t*_`:=$\"'"  # characters between a statement and its content
 CONCLUSION = re.compile(r"\b(?:so|thus|hence|therefore|gives|giving|totall?ing|total\s++of)\b", re.IGNORECASE)
 
 
-def number(text: str, *, strict: bool = False) -> str | None:
-    """The number stated last, else the last number in the text unless `strict`; normalised as by `plain_number`."""
-    stated = stated_number(text)
+def find_number(text: str, *, strict: bool = False) -> str | None:
+    """Return the number stated last, else (unless `strict`) the last number in the text, normalised."""
+    stated = find_stated_number(text)
     if stated is not None or strict:
         return stated
-    plain = readable(text)
-    return _first(reversed([*NUMBER.finditer(plain)])) or _spelled(reversed([*SPELLED.finditer(plain)]))
+    plain = normalise(text)
+    return _first_written(reversed([*NUMBER.finditer(plain)])) or _first_spelled(reversed([*SPELLED.finditer(plain)]))
 
 
-def stated_number(text: str) -> str | None:
-    """The number in the last explicit statement that holds one, in digits or else in words.
+def find_stated_number(text: str) -> str | None:
+    """Return the number in the last explicit statement that contains one, in digits or else in words.
 
-    It is the first number of the sentence; after its last "=" if it has one; after its last "so" if words come first.
+    In its sentence, it is the first number after the last "=", else after the last "so" if words come first, else the
+    first number.
     """
-    clauses = [clause.lstrip(LEAD) for clause in statements(readable(text))]
-    in_digits = (_concluded(_sentence(clause)) for clause in clauses)
-    in_words = (_spelled(SPELLED.finditer(_sentence(one)), start=0) for one in clauses if not NUMBER.search(one))
+    clauses = [clause.lstrip(LEAD) for clause in find_statements(normalise(text))]
+    in_digits = (_find_conclusion(_sentence(clause)) for clause in clauses)
+    in_words = (_first_spelled(SPELLED.finditer(_sentence(one)), start=0) for one in clauses if not NUMBER.search(one))
     return next((found for read in (in_digits, in_words) for found in read if found is not None), None)
 
 
-def plain_number(text: str) -> str | None:
-    """One number, normalised: "$1,234.00" and "1234" are the same, and so are "1/2", "0.50" and ".5"; "25%" is 25."""
-    return _first(NUMBER.finditer(readable(text)))
+def normalise_number(text: str) -> str | None:
+    """Return the first number, normalised: "$1,234.00" as "1234"; "1/2", "0.50" and ".5" as "0.5"; "25%" as "25"."""
+    return _first_written(NUMBER.finditer(normalise(text)))
 
 
 def _sentence(clause: str) -> str:
     return re.split(r"\n|[.!?;](?:\s|$)", clause, maxsplit=1)[0]
 
 
-def _concluded(sentence: str) -> str | None:
+def _find_conclusion(sentence: str) -> str | None:
     parts: list[str] = []
     if "=" in sentence:
         parts = [sentence.rpartition("=")[2]]
     elif NUMBER.match(sentence.lstrip(f"{LEAD}([{{<\\")) is None:
         parts = CONCLUSION.split(sentence)[:0:-1]
-    found = (_first(NUMBER.finditer(part)) for part in (*parts, sentence))
+    found = (_first_written(NUMBER.finditer(part)) for part in (*parts, sentence))
     return next((one for one in found if one is not None), None)
 
 
-def _first(matches: Iterable[re.Match[str]]) -> str | None:
-    values = (_value(match) for match in matches)
-    return next((_written(value) for value in values if value is not None), None)
+def _first_written(matches: Iterable[re.Match[str]]) -> str | None:
+    values = (_parse_value(match) for match in matches)
+    return next((_format(value) for value in values if value is not None), None)
 
 
-def _spelled(matches: Iterable[re.Match[str]], start: int | None = None) -> str | None:
-    """The first of some numbers in words. "One" is also a pronoun, so alone it counts only at `start`."""
+def _first_spelled(matches: Iterable[re.Match[str]], start: int | None = None) -> str | None:
+    """Return the first number in words. "One" is also a pronoun, so on its own it counts only at `start`."""
     for match in matches:
         if match["words"].lower() == "one" and match.start() != start:
             continue
-        value = _counted(re.findall("[a-z]+", match["words"].lower()))
+        value = _parse_words(re.findall("[a-z]+", match["words"].lower()))
         return str(-value if match["minus"] else value)
     return None
 
 
-def _counted(words: list[str]) -> int:
+def _parse_words(words: list[str]) -> int:
     total = part = 0
     for word in words:
         if word == "hundred":
@@ -108,8 +109,8 @@ def _counted(words: list[str]) -> int:
     return total + part
 
 
-def _value(match: re.Match[str]) -> Fraction | None:
-    """None for a number that is too long, or divided by nothing."""
+def _parse_value(match: re.Match[str]) -> Fraction | None:
+    """Return the value of a match, or None if it is too long or divides by zero."""
     digits, over, bottom = match["digits"].replace(",", ""), match["over"], match["bottom"]
     if max(len(digits), len(over or "")) > LONGEST:
         return None
@@ -122,8 +123,8 @@ def _value(match: re.Match[str]) -> Fraction | None:
     return -value if match["sign"] or match["inner"] else value
 
 
-def _written(value: Fraction) -> str:
-    """A whole number or a decimal where it ends, else a fraction in lowest terms."""
+def _format(value: Fraction) -> str:
+    """Return a whole number, a finite decimal, or else a fraction in lowest terms."""
     rest, places = value.denominator, 0
     while rest % 10 == 0 or rest % 5 == 0 or rest % 2 == 0:
         rest, places = rest // (10 if rest % 10 == 0 else 5 if rest % 5 == 0 else 2), places + 1

@@ -1,4 +1,4 @@
-"""Programs: the code between fences, without what is said around it."""
+"""Find programs: the code between fences, without the prose around it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import warnings
 
 from foretell.evaluation.answers.statements import SPECIAL
 
-LONGEST = 20_000  # characters of a block that is parsed; a longer one stays as it is
-CUTS = 8  # passages that are cut out of a block at most
+LONGEST = 20_000  # characters; a longer block is not parsed and stays unchanged
+CUTS = 8  # passages that are removed from a block at most
 OPENING = re.compile(r"`{3,}+|^[ \t]{0,3}~{3,}+")
 LABELLED = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)[ \t]*+\w[\w+.-]*+[ \t]*+")
 WORD = re.compile(r"[ \t]*+[\w+.-]*+[ \t]*+")
@@ -20,12 +20,12 @@ RETURN = re.compile(r"^[ \t]*+(?:return|yield)\b", re.MULTILINE)
 START = re.compile(r"(?:async|def|class|import|from)[ \t]|@")
 
 
-def code(text: str, *, strict: bool = False) -> str | None:
-    """The fenced blocks that define something, without those whose names a later one defines again.
+def find_code(text: str, *, strict: bool = False) -> str | None:
+    """Return the fenced blocks with definitions, except those that later blocks define again.
 
-    If none defines anything, the last block that returns something, else the first; without any fence the whole text,
-    unless `strict`. Prose within a block is left out where that makes it Python. Indentation is kept: a block may be
-    the body of a function alone. A fence that is never closed runs to the end.
+    If no block defines anything, return the last one that returns something, else the first; without a fence, the whole
+    text (unless `strict`). Prose inside a block is removed if that makes it valid Python. Indentation is kept, because
+    a block may be only the body of a function. A fence that is not closed extends to the end.
     """
     whole = SPECIAL.sub("", text).replace("\r\n", "\n").replace("\u00a0", " ")
     blocks = _blocks(whole)
@@ -41,15 +41,15 @@ def code(text: str, *, strict: bool = False) -> str | None:
 
 
 def _blocks(text: str) -> list[str]:
-    """What stands between fences. A fence in a string of three quotes is text, if all such strings end."""
+    """Return the text between fences. Fences in triple-quoted strings do not count if all such strings end."""
     found, whole = _split(text, quoted=True)
     return found if whole else _split(text, quoted=False)[0]
 
 
 def _split(text: str, *, quoted: bool) -> tuple[list[str], bool]:
-    """The blocks of a text, and whether every string in them ends; `quoted` strings hide fences."""
+    """Return the blocks of a text and whether all strings in them end; if `quoted`, fences in strings do not count."""
     blocks: list[list[str]] = []
-    fence = quote = ""  # that are open
+    fence = quote = ""  # the ones that are open
     for line in text.split("\n"):
         rest = line
         if not fence:
@@ -63,12 +63,12 @@ def _split(text: str, *, quoted: bool) -> tuple[list[str], bool]:
             if closed or WORD.fullmatch(rest):
                 continue
         elif not quote and (label := LABELLED.fullmatch(line)):
-            fence = label[1]  # the model opens a fence of its own within the one that was given
+            fence = label[1]  # the model opens another fence inside the pinned one
             blocks.append([])
             continue
-        elif not quote and (length := _closing(line, fence)):
+        elif not quote and (length := _closing_length(line, fence)):
             inner = line.rstrip()[:-length]
-            if inner.strip() or blocks[-1]:  # right after an opening fence, another one is no end
+            if inner.strip() or blocks[-1]:  # a fence right after an opening fence does not close it
                 blocks[-1].append(inner)
                 fence = ""
             continue
@@ -79,15 +79,15 @@ def _split(text: str, *, quoted: bool) -> tuple[list[str], bool]:
     return ["\n".join(block) for block in blocks], not quote
 
 
-def _closing(line: str, fence: str) -> int:
-    """Characters of the fence at the end of a line; 0 if it does not close a block that `fence` opened."""
+def _closing_length(line: str, fence: str) -> int:
+    """Return the length of the fence at the end of a line, or 0 if it does not close a block that `fence` opened."""
     bare = line.rstrip()
     length = len(bare) - len(bare.rstrip(fence[0]))
     return length if length >= len(fence) else 0
 
 
 def _without_prose(block: str) -> str | None:
-    """The block without the passages that are not Python; None if no program is left."""
+    """Return the block without the passages that are not Python, or None if no program is left."""
     if len(block) > LONGEST:
         return None
     lines = block.split("\n")
@@ -105,7 +105,7 @@ def _without_prose(block: str) -> str | None:
 
 
 def _first_error(lines: list[str]) -> int | None:
-    """The line with the first syntax error, which is the first line if nothing better is known; None without one."""
+    """Return the index of the line with the first syntax error (0 if unknown), or None if there is no error."""
     first = next((line for line in lines if line.strip()), "")
     above = ["def body():"] if first[:1].isspace() else []
     try:
@@ -120,7 +120,7 @@ def _first_error(lines: list[str]) -> int | None:
 
 
 def _latest(programs: list[str]) -> list[str]:
-    """Programs that define or import what no later one does, in their order; none if none defines anything."""
+    """Return, in order, the programs whose names no later one defines; an empty list if none defines anything."""
     kept: list[str] = []
     known: set[str] = set()
     for program in reversed(programs):

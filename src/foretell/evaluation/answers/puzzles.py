@@ -1,4 +1,4 @@
-"""Solutions of puzzles: the equations of Countdown and the grids of Sudoku."""
+"""Find the solutions of puzzles: the equations of Countdown and the grids of Sudoku."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ EQUATION = re.compile(r"([0-9]{1,9})\s*+([-+*/×÷])\s*+([0-9]{1,9})\s*+=\s*+([0
 GRID_NOISE = re.compile(r"[ \t,|\[\]]")
 
 
-def equations(text: str) -> str | None:
-    """The last run of equations on one line, such as "44-15=29,79-29=50"."""
+def find_equations(text: str) -> str | None:
+    """Return the equations of the last line that has any, such as "44-15=29,79-29=50"."""
     for line in reversed(clean(text).splitlines()):
         found = [(match[1], match[2], match[3], match[4]) for match in EQUATION.finditer(line)]
         if found:
@@ -20,8 +20,8 @@ def equations(text: str) -> str | None:
     return None
 
 
-def grid(text: str, side: int = 4) -> str | None:
-    """The first `side` consecutive lines of `side` digits each, as lines of digits."""
+def find_grid(text: str, side: int = 4) -> str | None:
+    """Return the first `side` consecutive lines of `side` digits each, without separators."""
     rows: list[str] = []
     for line in clean(text).splitlines():
         digits = GRID_NOISE.sub("", line)

@@ -1,4 +1,4 @@
-"""The public benchmarks of the paper, one file each, by name."""
+"""The public benchmarks of the paper by name, one file per benchmark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BENCHMARKS: dict[str, PublicBenchmark] = {benchmark.name: benchmark for benchmar
 
 
 def find(name: str, *, allow_execution: bool = False) -> Benchmark:
-    """The benchmark of that name; `allow_execution` lets those that grade by running code do so."""
+    """Return the benchmark with this name; `allow_execution` lets it run code if grading needs that."""
     if name not in BENCHMARKS:
         raise RequestError(unknown("benchmark", name, BENCHMARKS))
     found = BENCHMARKS[name]

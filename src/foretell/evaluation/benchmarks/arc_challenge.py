@@ -1,4 +1,4 @@
-"""ARC-Challenge: 1172 science questions of school exams with three to five options.
+"""ARC-Challenge: 1172 science questions from school exams with three to five options.
 
 {"id": "Mercury_7175875", "question": "An astronomer observes that a planet rotates faster after a meteorite impact.
  Which is the most likely effect of this increase in rotation?", "answerKey": "C", "choices": {"label":
@@ -8,16 +8,16 @@
 
 from __future__ import annotations
 
-from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question, letters
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question, first_letters
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 
-def question(row: Row) -> Question:
-    """Some rows label their options 1 to 4; every one is asked with letters."""
+def question(row: DataRow) -> Question:
+    """Return the question of a row. Some rows label their options 1 to 4; prompts always use letters."""
     choices, key = row.part("choices"), row.text("answerKey")
     labels = choices.texts("label")
     if key not in labels:
-        raise row.error(f"'answerKey' {key!r} is none of the labels {', '.join(labels)}")
+        raise row.error(f"'answerKey' {key!r} is not one of the labels {', '.join(labels)}")
     return Question(row.text("question"), choices.texts("text"), labels.index(key), row.text("id"))
 
 
@@ -25,5 +25,5 @@ ARC_CHALLENGE = MultipleChoice(
     name="arc_challenge",
     source=Source("arc_challenge", ("hf_test.jsonl", "test.jsonl"), Hub("allenai/ai2_arc", "ARC-Challenge", "test")),
     question=question,
-    letters=letters(5),
+    letters=first_letters(5),
 )

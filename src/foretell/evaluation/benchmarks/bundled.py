@@ -1,4 +1,4 @@
-"""The bundled model's own tasks as benchmarks: held-out problems without end, drawn by a seed."""
+"""The bundled model's tasks as benchmarks: an unlimited supply of held-out problems, drawn with a seed."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from numpy.random import Generator
 from foretell.engine.engine import Completion
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Benchmark, Example
-from foretell.evaluation.benchmarks.without_suffix import Free, announced
+from foretell.evaluation.benchmarks.without_suffix import WithoutSuffix, has_suffix
 from foretell.policies.stop.schedules import Staged
 from foretell.tasks import TASKS, Problem, Task, draw
 
-STANDARD = 1000  # problems unless a limit is given: there is no "all"
-PATIENCE = 20_000  # draws in a row without a new problem before the supply counts as used up
-SAID = re.compile(r"The answer is (\S+)\s*$")
+DEFAULT_COUNT = 1000  # problems if no limit is given: there is no "all"
+MAX_REPEATS = 20_000  # draws in a row without a new problem, after which the supply counts as exhausted
+ANSWER = re.compile(r"The answer is (\S+)\s*$")
 
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """Implements `Benchmark`. `behind` leaves positions free behind the answer, as the paper's layout does.
+    """Implements `Benchmark`. `trailing` positions after the answer stay free, as in the paper's layout.
 
-    The suffix stays where the model was trained to meet it.
+    The suffix stays at the position that it had in training.
     """
 
     task: Task
-    behind: int = 0
+    trailing: int = 0
 
     @property
     def name(self) -> str:
-        return f"{self.task.name}_{self.task.window + self.behind}" if self.behind else self.task.name
+        return f"{self.task.name}_{self.task.window + self.trailing}" if self.trailing else self.task.name
 
     @property
     def options(self) -> Mapping[str, Any]:
         task = self.task
         window: dict[str, Any] = {"max_new_tokens": task.window, "block_length": task.block}
-        if self.behind:
-            window["max_new_tokens"] += self.behind
+        if self.trailing:
+            window["max_new_tokens"] += self.trailing
             window["answer_start"] = task.window - task.answer_length
         if task.suffix:
             return window | {"suffix": task.suffix, "answer_length": task.answer_length}
@@ -55,11 +55,13 @@ class Bundled:
         return Staged()
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
-        """`limit` problems (default: 1000) of distinct cores; a smaller limit gives the first of a larger one's."""
+        """Return `limit` problems (default: 1000) with distinct cores; a smaller limit returns the first of them."""
         if source is not None:
-            raise RequestError(f"{self.name} draws its own problems and reads no file, but was given {source}")
-        count = STANDARD if limit is None else limit
-        return [self._example(problem) for problem in islice(distinct(self.task, np.random.default_rng(seed)), count)]
+            raise RequestError(f"{self.name} generates its problems and reads no file, but {source} was given")
+        count = DEFAULT_COUNT if limit is None else limit
+        return [
+            self._example(problem) for problem in islice(draw_distinct(self.task, np.random.default_rng(seed)), count)
+        ]
 
     def _example(self, problem: Problem) -> Example:
         key = blake2b(problem.core.encode(), digest_size=6).hexdigest()
@@ -67,17 +69,17 @@ class Bundled:
         return Example(f"{self.task.name}-{key}", problem.prompt, gold, {"problem": problem})
 
     def extract(self, completion: Completion) -> str | None:
-        """What stands behind the last "The answer is"; the whole text where the whole text is the answer.
+        """Return what follows the last "The answer is", or the whole text if the task has no suffix.
 
-        What follows the answer's place is no part of it.
+        With `trailing` positions, return the text of the answer region.
         """
-        if self.behind:
+        if self.trailing:
             return (completion.answer or "").strip() or None
         text = completion.text.strip()
         if not self.task.suffix:
             return text or None
-        said = SAID.search(text)
-        return said[1] if said else None
+        stated = ANSWER.search(text)
+        return stated[1] if stated else None
 
     def grade(self, example: Example, answer: str | None) -> bool:
         if answer is None:
@@ -86,23 +88,23 @@ class Bundled:
         return self.task.check(example.data["problem"], text)
 
 
-def distinct(task: Task, rng: Generator) -> Iterator[Problem]:
-    """Held-out problems, each core once; an error when no new one turns up for long."""
+def draw_distinct(task: Task, rng: Generator) -> Iterator[Problem]:
+    """Yield held-out problems, each core once. Raises RequestError if no new one is found after many draws."""
     seen: set[str] = set()
-    missed = 0
-    while missed < PATIENCE:
+    repeats = 0
+    while repeats < MAX_REPEATS:
         (problem,) = draw(task, rng, 1, test=True)
         if problem.core in seen:
-            missed += 1
+            repeats += 1
             continue
         seen.add(problem.core)
-        missed = 0
+        repeats = 0
         yield problem
     raise RequestError(f"{task.name} has no more than about {len(seen)} held-out problems; ask for fewer")
 
 
 _ALL: tuple[Benchmark, ...] = tuple(Bundled(task) for task in TASKS.values())
-_LONGER = Bundled(TASKS["word"], behind=32)
+_LONGER = Bundled(TASKS["word"], trailing=32)
 BUNDLED: dict[str, Benchmark] = {
-    one.name: one for one in (*_ALL, *(Free(one) for one in _ALL if announced(one)), _LONGER)
+    one.name: one for one in (*_ALL, *(WithoutSuffix(one) for one in _ALL if has_suffix(one)), _LONGER)
 }

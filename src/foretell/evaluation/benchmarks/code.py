@@ -1,4 +1,4 @@
-"""Benchmarks of programs, HumanEval and MBPP: a window with the code fences in place, graded by running the tests."""
+"""Programming benchmarks (HumanEval, MBPP): the code fences are pinned, and grading runs the tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from foretell.engine.engine import Completion
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.source import Row, Source, pick
+from foretell.evaluation.benchmarks.source import DataRow, Source, pick
 from foretell.evaluation.sandbox.sandbox import Candidate, Limits, Verdict, run_tests
 from foretell.policies.stop.schedules import Staged
 
 WINDOW, FENCE = 512, 4
-# 512 / 512 / 32, as in the paper. Four positions are kept for each fence: a vocabulary may spell the first one with two
-# to four tokens, and behind the second one the turn ends. The region is the body between them.
+# 512 / 512 / 32, as in the paper. Each fence has four positions: depending on the vocabulary, the first takes two to
+# four tokens, and the turn ends after the second one. The answer region is the body between them.
 OPTIONS: Mapping[str, Any] = {
     "max_new_tokens": WINDOW,
     "steps": WINDOW,
@@ -30,15 +30,15 @@ OPTIONS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Implements `Benchmark`. Grading runs what the model wrote, so it has to be allowed."""
+    """Implements `Benchmark`. Grading runs code that the model wrote, so `allow_execution` must be set."""
 
     name: str
     source: Source
-    example: Callable[[Row], Example]  # its data hold the "tests"
-    program: Callable[[Example, str], str]  # what runs before the tests, from the answer
+    example: Callable[[DataRow], Example]  # its `data` contains the "tests"
+    program: Callable[[Example, str], str]  # returns the program to test, given the answer
     allow_execution: bool = False
     thresholds: Staged = Staged(7.5, 5.0, 4.5)
-    strict: bool = False  # not a text without a fence
+    strict: bool = False  # ignore code outside of fences
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -48,13 +48,13 @@ class Code:
         return pick([self.example(row) for row in self.source.rows(source)], limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
-        return answers.code(completion.text, strict=self.strict)
+        return answers.find_code(completion.text, strict=self.strict)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return self.verdicts([example], [answer])[0].passed
 
     def verdicts(self, examples: Sequence[Example], answers: Sequence[str | None], jobs: int = 1) -> list[Verdict]:
-        """Why each answer is right or wrong; `jobs` of them run at a time. No answer fails."""
+        """Test each answer, `jobs` at a time, and return the verdicts. A missing answer fails."""
         candidates = [
             Candidate(
                 "raise LookupError('no code was found')" if answer is None else self.program(example, answer),

@@ -1,20 +1,20 @@
-"""GPQA: 448 questions (the main set) that experts wrote, with four options; from the user's own copy.
+"""GPQA: 448 questions (the main set) that experts wrote, with four options. Users provide their own copy.
 
-Its authors ask that no question be shown in the open, so this one is made up in its schema, a CSV or JSONL with a
-column each: Question "Which particle carries the electromagnetic force?", Correct Answer "The photon",
+Its authors ask that no question be published, so this one is made up. The file is a CSV or JSONL with these columns:
+ Question "Which particle carries the electromagnetic force?", Correct Answer "The photon",
 Incorrect Answer 1 "The gluon", Incorrect Answer 2 "The graviton", Incorrect Answer 3 "The Higgs boson".
 """
 
 from __future__ import annotations
 
 from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question
-from foretell.evaluation.benchmarks.reasoning import WINDOW, at_the_end
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.reasoning import WINDOW, suffix_layout
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 from foretell.policies.stop.schedules import Staged
 
 
-def question(row: Row) -> Question:
-    """The right one comes first, so the options are shuffled."""
+def question(row: DataRow) -> Question:
+    """Return the question of a row. The right option comes first in the file, so the options are shuffled."""
     wrong = [row.text(f"Incorrect Answer {number}") for number in (1, 2, 3)]
     options = tuple(option.strip() for option in (row.text("Correct Answer"), *wrong))
     named = row.values.get("Record ID")
@@ -31,6 +31,6 @@ GPQA = MultipleChoice(
     ),
     question=question,
     shuffled=True,
-    options=at_the_end(WINDOW, blank=0, answer_length=1),
+    options=suffix_layout(WINDOW, blank=0, answer_length=1),
     thresholds=Staged(8.0, 5.0, 3.5),
 )

@@ -16,8 +16,8 @@ from typing import Any
 from foretell.engine.engine import Completion
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.reasoning import WINDOW, at_the_end
-from foretell.evaluation.benchmarks.source import Hub, Row, Source, distinct, fingerprint, pick
+from foretell.evaluation.benchmarks.reasoning import WINDOW, suffix_layout
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source, fingerprint, number_duplicates, pick
 from foretell.policies.stop.schedules import Staged
 
 SOURCE = Source("gsm8k", ("test.jsonl", "hf_test.jsonl"), Hub("openai/gsm8k", "main", "test"))
@@ -30,7 +30,7 @@ class GSM8K:
     name: str = "gsm8k"
     window: int = WINDOW  # the paper's ablations use 128 as well
     thresholds: Staged = Staged(8.0, 5.0, 3.5)
-    strict: bool = False  # not the last number of a text that states none
+    strict: bool = False  # ignore numbers that the text does not state as its answer
 
     @property
     def source(self) -> Source:
@@ -38,34 +38,34 @@ class GSM8K:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The suffix at 200 to 202, the number at 204 to 208."""
-        return at_the_end(self.window, blank=1, answer_length=5)
+        """In a window of 256, the suffix is at 200 to 202 and the number at 204 to 208."""
+        return suffix_layout(self.window, blank=1, answer_length=5)
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
-        return pick(distinct([self.example(row) for row in SOURCE.rows(source)]), limit, seed)
+        return pick(number_duplicates([self.example(row) for row in SOURCE.rows(source)]), limit, seed)
 
-    def example(self, row: Row) -> Example:
-        asked, worked = row.text("question"), row.text("answer")
+    def example(self, row: DataRow) -> Example:
+        problem, worked = row.text("question"), row.text("answer")
         _, mark, after = worked.rpartition("####")
-        gold = answers.plain_number(after)
+        gold = answers.normalise_number(after)
         if not mark or gold is None:
             raise row.error("'answer' must end with '#### ' and a number")
         prompt = (
             "Solve the following problem step by step. End with a line of the form 'The answer is N', where N is a "
-            f"plain number without a unit.\n\n{asked.strip()}"
+            f"plain number without a unit.\n\n{problem.strip()}"
         )
-        return Example(f"gsm8k/{fingerprint(asked)}", prompt, gold)
+        return Example(f"gsm8k/{fingerprint(problem)}", prompt, gold)
 
     def extract(self, completion: Completion) -> str | None:
-        """What the text states; else what stands in the answer region; else the text's last number, unless strict.
+        """Return the stated number, else the one in the answer region, else (unless strict) the last one in the text.
 
         The text comes first because a number may be longer than the region.
         """
-        region = answers.number(completion.answer) if completion.answer else None
-        return answers.stated_number(completion.text) or region or answers.number(completion.text, strict=self.strict)
+        text, region = completion.text, answers.find_number(completion.answer or "")
+        return answers.find_stated_number(text) or region or answers.find_number(text, strict=self.strict)
 
     def grade(self, example: Example, answer: str | None) -> bool:
-        """Whether it is the right number. Where the question counts in millions, "4 million" is 4 as well."""
-        asked = str(example.prompt).lower()
-        scaled = [answers.plain_number(f"{example.gold} {word}") for word in answers.SCALES if word in asked]
+        """Whether the number is right. If the question counts in millions, "4 million" equals 4."""
+        question = str(example.prompt).lower()
+        scaled = [answers.normalise_number(f"{example.gold} {word}") for word in answers.SCALES if word in question]
         return answer is not None and answer in {example.gold, *scaled}

@@ -1,4 +1,4 @@
-r"""HumanEval: 164 functions to write from signature and docstring, checked by unit tests.
+r"""HumanEval: 164 functions to write from their signature and docstring, checked by unit tests.
 
 {"task_id": "HumanEval/23", "entry_point": "strlen",
  "prompt": "\n\ndef strlen(string: str) -> int:\n    \"\"\" Return length of given string\n    >>> strlen('') ...",
@@ -13,12 +13,12 @@ import textwrap
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.code import Code
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 
-def example(row: Row) -> Example:
+def example(row: DataRow) -> Example:
     start, name = row.text("prompt"), row.text("entry_point")
-    if _definition(start, name) is None:
+    if _find_definition(start, name) is None:
         raise row.error(f"'prompt' does not define the entry point {name!r}")
     prompt = (
         "Write the body of the last function below. Answer with one block of Python code and nothing else.\n\n"
@@ -26,20 +26,20 @@ def example(row: Row) -> Example:
     )
     tests = f"{row.text('test')}\ncheck({name})\n"
     data = {"start": start, "entry_point": name, "tests": tests}
-    return Example(row.text("task_id"), prompt, answers.code(row.text("canonical_solution")) or "", data)
+    return Example(row.text("task_id"), prompt, answers.find_code(row.text("canonical_solution")) or "", data)
 
 
-def program(start: str, name: str, answer: str) -> str:
-    """A whole program from an answer that is the function itself or its body alone, indented or not."""
-    if _definition(answer, name) is not None:
-        # What stands before the function in the prompt, imports and helpers, belongs to the answer too.
-        return start[: _definition(start, name)] + "\n" + textwrap.dedent(answer) + "\n"
+def build_program(start: str, name: str, answer: str) -> str:
+    """Return a whole program from an answer that is either the function or only its body, indented or not."""
+    if _find_definition(answer, name) is not None:
+        # The imports and helpers before the function in the prompt are part of the program too.
+        return start[: _find_definition(start, name)] + "\n" + textwrap.dedent(answer) + "\n"
     first = next((line for line in answer.splitlines() if line.strip()), "")
     body = answer if first[:1].isspace() else textwrap.indent(answer, "    ")
     return f"{start.rstrip()}\n{body}\n"
 
 
-def _definition(code: str, name: str) -> int | None:
+def _find_definition(code: str, name: str) -> int | None:
     found = re.search(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(name)}\b", code, re.MULTILINE)
     return None if found is None else found.start()
 
@@ -52,5 +52,5 @@ HUMANEVAL = Code(
         Hub("openai/openai_humaneval", "openai_humaneval", "test"),
     ),
     example=example,
-    program=lambda example, answer: program(example.data["start"], example.data["entry_point"], answer),
+    program=lambda example, answer: build_program(example.data["start"], example.data["entry_point"], answer),
 )

@@ -11,17 +11,17 @@ from __future__ import annotations
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.code import Code
-from foretell.evaluation.benchmarks.source import Hub, Row, Source
+from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 
-def example(row: Row) -> Example:
+def example(row: DataRow) -> Example:
     tests = "\n".join(row.texts("test_list"))
     prompt = (
         f"{row.text('text').strip()} It has to pass these tests:\n\n```python\n{tests}\n```\n\n"
         "Answer with the function in one block of Python code and nothing else."
     )
-    gold = answers.code(row.text("code")) or ""
-    # The set-up comes behind the code: one task's refers to a class that the code defines.
+    gold = answers.find_code(row.text("code")) or ""
+    # The set-up runs after the code: in one task it refers to a class that the code defines.
     setup = row.text("test_setup_code", empty=True).replace("\r\n", "\n")
     return Example(f"mbpp/{row.whole('task_id', 1, 974)}", prompt, gold, {"tests": f"{setup}\n{tests}\n"})
 

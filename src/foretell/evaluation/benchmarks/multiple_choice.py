@@ -1,4 +1,4 @@
-"""Questions with lettered options: how they are asked, where the letter goes and how it is read."""
+"""Questions with lettered options: their prompt, the position of the letter and how it is extracted."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from foretell.engine.engine import Completion
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.source import Row, Source, distinct, fingerprint, pick
+from foretell.evaluation.benchmarks.source import DataRow, Source, fingerprint, number_duplicates, pick
 from foretell.policies.stop.schedules import Staged
 
 SUFFIX = " The answer is"
-# 64 / 64 / 16, as in the paper. It does not say where the letter stands; we leave three positions behind it for a full
-# stop and the end of the turn. The letter is one token, with the blank before it (" B"), as in LLaDA's and Dream's
-# vocabularies; SUFFIX is three tokens there.
+# 64 / 64 / 16, as in the paper. It does not say where the letter is; we leave three positions after it for a full stop
+# and the end of the turn. In LLaDA's and Dream's vocabularies, the letter with the blank before it (" B") is one
+# token and SUFFIX is three.
 SHORT: Mapping[str, Any] = {
     "max_new_tokens": 64,
     "steps": 64,
@@ -36,7 +36,7 @@ class Question:
     stem: str
     options: tuple[str, ...]
     right: int
-    id: str = ""  # the data set's own; without one it is made from the text
+    id: str = ""  # from the data set; if empty, a hash of the text is used
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +45,32 @@ class MultipleChoice:
 
     name: str
     source: Source
-    question: Callable[[Row], Question]
+    question: Callable[[DataRow], Question]
     task: str = "Answer the following multiple choice question."
     letters: str = "ABCD"
-    shuffled: bool = False  # where the file always has the right option in one place
+    shuffled: bool = False  # for files in which the right option is always in the same place
     options: Mapping[str, Any] = field(default_factory=lambda: SHORT)
     thresholds: Staged = Staged()
-    strict: bool = False  # not a letter that nothing states
+    strict: bool = False  # ignore letters that the text does not state as its answer
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
-        """See `Benchmark`. The order of shuffled options depends on the seed and the example, on nothing else."""
-        return pick(distinct([self.example(row, seed) for row in self.source.rows(source)]), limit, seed)
+        """See `Benchmark`. The order of shuffled options depends only on the seed and the example."""
+        return pick(number_duplicates([self.example(row, seed) for row in self.source.rows(source)]), limit, seed)
 
-    def example(self, row: Row, seed: int) -> Example:
-        asked = self.question(row)
-        count = len(asked.options)
+    def example(self, row: DataRow, seed: int) -> Example:
+        question = self.question(row)
+        count = len(question.options)
         if not 2 <= count <= len(self.letters):
             raise row.error(f"there must be 2 to {len(self.letters)} options, got {count}")
-        if asked.right >= count:
-            raise row.error(f"the right option is number {asked.right + 1} of {count}")
-        name = f"{self.name}/{asked.id or fingerprint(asked.stem, *asked.options)}"
+        if question.right >= count:
+            raise row.error(f"the right option is number {question.right + 1} of {count}")
+        name = f"{self.name}/{question.id or fingerprint(question.stem, *question.options)}"
         order = list(range(count))
         if self.shuffled:
             random.Random(f"{seed}:{name}").shuffle(order)  # noqa: S311 - an order, not a secret
-        options = tuple(asked.options[place] for place in order)
-        gold = self.letters[order.index(asked.right)]
-        return Example(name, self.prompt(asked.stem, options), gold, {"letters": self.letters[:count]})
+        options = tuple(question.options[place] for place in order)
+        gold = self.letters[order.index(question.right)]
+        return Example(name, self.prompt(question.stem, options), gold, {"letters": self.letters[:count]})
 
     def prompt(self, stem: str, options: Sequence[str]) -> str:
         letters = self.letters[: len(options)]
@@ -81,16 +81,16 @@ class MultipleChoice:
         )
 
     def extract(self, completion: Completion) -> str | None:
-        """The letter in the answer region; where something else stands there, the one that the text states."""
+        """Return the letter in the answer region or, if there is none, the one in the text."""
         if completion.answer is not None:
-            found = answers.lone_letter(completion.answer, self.letters)
+            found = answers.read_letter(completion.answer, self.letters)
             if found is not None:
                 return found
-        return answers.letter(completion.text, self.letters, strict=self.strict)
+        return answers.find_letter(completion.text, self.letters, strict=self.strict)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return answer == example.gold
 
 
-def letters(count: int) -> str:
+def first_letters(count: int) -> str:
     return ascii_uppercase[:count]

@@ -1,4 +1,4 @@
-"""Prompts as a benchmark: what is asked in production, with right answers or without, from a file or a list."""
+"""The user's own prompts as a benchmark, with or without reference answers, from a file or a list."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.source import pick
 from foretell.policies.stop.schedules import Staged
 
-LABELLED = "labelled"  # key of an example's data: whether the file has its right answer
+LABELLED = "labelled"  # key in an example's data: whether the file has an answer for it
 LIST = "the list of prompts"
 
-Given = Prompt | Mapping[str, Any]  # what a line of a file may be, and a conversation by itself
+Given = Prompt | Mapping[str, Any]  # anything that a line of a file may be, or a list of messages
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """Implements `Benchmark`. Without an "answer" beside it, a prompt has no right answer and none is graded right."""
+    """Implements `Benchmark`. A prompt without an "answer" has no right answer, so every answer counts as wrong."""
 
     name: ClassVar[str] = "prompts"
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Nothing: how long an answer may get is for the caller to say."""
+        """Empty: the caller chooses the length of an answer."""
         return {}
 
     @property
@@ -38,15 +38,13 @@ class Prompts:
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
         if source is None:
-            raise RequestError(
-                "prompts are read from a file, and none was given: name it with source=... (--data FILE)"
-            )
+            raise RequestError("prompts are read from a file, but none was given: use source=... (--data FILE)")
         return pick([_example(one) for one in read_prompts(source)], limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
-        """What stands in the answer region; the whole text where none is laid out."""
-        said = completion.text if completion.answer is None else completion.answer
-        return said.strip() or None
+        """Return the text of the answer region, or the whole text if there is no region."""
+        text = completion.text if completion.answer is None else completion.answer
+        return text.strip() or None
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return bool(example.data[LABELLED]) and answer == example.gold
@@ -61,26 +59,26 @@ def _example(one: Asked) -> Example:
     return Example(str(one.id), prompt, gold, {LABELLED: right is not None})
 
 
-def listed(prompts: Iterable[Given]) -> str:
-    """Prompts in Python as the text of a file; what a file could not hold gets a file's errors."""
+def format_prompts(prompts: Iterable[Given]) -> str:
+    """Return a list of prompts as the text of a JSONL file. Raises the errors that reading such a file would."""
     if not isinstance(prompts, Iterable) or isinstance(prompts, Mapping | bytes):
-        raise RequestError(f"prompts are a file or a list, got {prompts!r:.60}")
-    text = "".join(_line(one, number) for number, one in enumerate(prompts, 1))
+        raise RequestError(f"prompts must be a file or a list, got {prompts!r:.60}")
+    text = "".join(_format_line(one, number) for number, one in enumerate(prompts, 1))
     for one in parse_prompts(text, LIST, plain=False):
         _example(one)
     return text
 
 
-def _line(one: Given, number: int) -> str:
-    talk = isinstance(one, Sequence) and not isinstance(one, str | bytes)
+def _format_line(one: Given, number: int) -> str:
+    conversation = isinstance(one, Sequence) and not isinstance(one, str | bytes)
     try:
-        return json.dumps({"messages": list(one)} if talk else one, default=_plain) + "\n"
+        return json.dumps({"messages": list(one)} if conversation else one, default=_to_dict) + "\n"
     except (TypeError, ValueError) as error:
         raise RequestError(f"{LIST}, line {number}: not valid JSON: {error}, got {one!r:.60}") from error
 
 
-def _plain(value: object) -> object:
-    """A mapping that is no dict as one; JSON knows no other."""
+def _to_dict(value: object) -> object:
+    """Convert a mapping to a dict, the only mapping that `json` accepts."""
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON value")
+    raise TypeError(f"a {type(value).__name__} is not a JSON value")

@@ -1,4 +1,4 @@
-"""The layout of long chains of thought, GSM8K and GPQA: a suffix late in the window and a short answer behind it."""
+"""The layout for long chains of thought (GSM8K, GPQA): a suffix late in the window, followed by a short answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from foretell.errors import within
 from foretell.evaluation.benchmarks.multiple_choice import SUFFIX
 
 WINDOW, BLOCK = 256, 32
-SUFFIX_AT, SUFFIX_TOKENS = 200, 3  # of a window of 256; " The", " answer", " is" in LLaDA's and Dream's vocabularies
+SUFFIX_AT, SUFFIX_TOKENS = 200, 3  # in a window of 256; " The", " answer", " is" in LLaDA's and Dream's vocabularies
 
 
-def at_the_end(window: int, *, blank: int, answer_length: int) -> Mapping[str, Any]:
-    """Options for a window of that length: the suffix at 200 of 256, or at the same share of another window.
+def suffix_layout(window: int, *, blank: int, answer_length: int) -> Mapping[str, Any]:
+    """Return options for a window of this length: the suffix starts at 200 of 256, or at the same fraction of it.
 
-    `blank` positions stay free between the suffix and the answer: one where the number's blank is a token of its own,
-    none where it belongs to the answer's token.
+    `blank` positions stay free between the suffix and the answer: 1 if the blank before the answer is a separate token,
+    0 if it is part of the answer's token.
     """
     start = window * SUFFIX_AT // WINDOW
     within("the window", window, 16)
@@ -24,7 +24,7 @@ def at_the_end(window: int, *, blank: int, answer_length: int) -> Mapping[str, A
         "max_new_tokens": window,
         "steps": window,
         "block_length": min(BLOCK, window),
-        "suffix": "",  # pinned by offset instead, because of the blank
+        "suffix": "",  # pinned by position instead, because of the blank
         "pins": {start: SUFFIX},
         "answer_start": start + SUFFIX_TOKENS + blank,
         "answer_length": answer_length,

@@ -1,4 +1,4 @@
-"""Where a benchmark's rows come from: a path, the folder that FORETELL_DATA names, or the Hugging Face hub."""
+"""Read a benchmark's rows from a path, from the folder in FORETELL_DATA, or from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VARIABLE = "FORETELL_DATA"
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """A data set on the hub, down to the split."""
+    """One split of a data set on the hub."""
 
     path: str
     config: str | None
@@ -36,15 +36,15 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The folder of a benchmark, the names that its file may have, and its place on the hub."""
+    """The folder of a benchmark, the possible names of its file, and its data set on the hub."""
 
     folder: str
     files: tuple[str, ...]
     hub: Hub | None = None
-    licence: str = ""  # what someone should know who has to fetch it
+    licence: str = ""  # shown in the error message if the data are missing
 
     def find(self, path: Path | None = None) -> Path | None:
-        """The first file that exists: `path` itself, or in that folder, or in the one that FORETELL_DATA names."""
+        """Return the first file that exists: `path`, or a file in that folder or else in the one in FORETELL_DATA."""
         if path is not None and path.is_file():
             return path
         return next((place for place in self._places(path) if place.is_file()), None)
@@ -54,32 +54,32 @@ class Source:
         folders = [path / self.folder, path] if path is not None else [shared / self.folder] if shared else []
         return [folder / name for folder in folders for name in self.files]
 
-    def rows(self, path: Path | None) -> list[Row]:
-        """Every row, from the first place that has the file."""
+    def rows(self, path: Path | None) -> list[DataRow]:
+        """Return every row. Raises RequestError if the file is found nowhere."""
         found = self.find(path)
         if found is not None:
-            return list(read(found))
-        problem = "not asked, a path was given" if path is not None else "not there"
+            return list(read_rows(found))
+        problem = "not tried, because a path was given" if path is not None else "not available"
         if path is None and self.hub is not None:
             try:
-                return list(download(self.hub))
+                return list(download_rows(self.hub))
             except (ImportError, OSError, RuntimeError, ValueError) as error:
                 problem = "the package datasets is not installed" if isinstance(error, ImportError) else str(error)
-        raise RequestError(self._missing(path, self._places(path), problem))
+        raise RequestError(self._missing_message(path, self._places(path), problem))
 
-    def _missing(self, path: Path | None, looked: Sequence[Path], problem: str) -> str:
-        told = f"no data for {self.folder}: it wants {' or '.join(self.files)}"
+    def _missing_message(self, path: Path | None, looked: Sequence[Path], problem: str) -> str:
+        message = f"no data for {self.folder}: it needs {' or '.join(self.files)}"
         if looked:
-            told += f"; looked for {', '.join(map(str, looked))}"
+            message += f"; looked for {', '.join(map(str, looked))}"
         elif path is None:
-            told += f" in a folder {self.folder} of the folder that the variable {VARIABLE} names, which is not set"
-        told += f"; hub {self.hub}: {problem}" if self.hub else ""
-        return told + (f". {self.licence}" if self.licence else "")
+            message += f" in the folder ${VARIABLE}/{self.folder}, but the variable {VARIABLE} is not set"
+        message += f"; hub {self.hub}: {problem}" if self.hub else ""
+        return message + (f". {self.licence}" if self.licence else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One row, which knows where it stands so that a complaint can say it."""
+class DataRow:
+    """One row of a data file, with its location for error messages."""
 
     values: Mapping[str, Any]
     where: str
@@ -92,7 +92,7 @@ class Row:
 
     def value(self, name: str) -> Any:
         if name not in self.values:
-            raise self.error(f"there is no {name!r} (there is: {', '.join(map(repr, self.values)) or 'nothing'})")
+            raise self.error(f"{name!r} is missing (found: {', '.join(map(repr, self.values)) or 'nothing'})")
         return self.values[name]
 
     def text(self, name: str, empty: bool = False) -> str:
@@ -108,29 +108,29 @@ class Row:
         return tuple(found)
 
     def whole(self, name: str, low: int, high: int) -> int:
-        """A number from low to high; the hub writes some as text."""
+        """Return a whole number from low to high; the hub stores some as text."""
         found = self.value(name)
         allowed = {str(one): one for one in range(low, high + 1)}
         if isinstance(found, bool) or str(found) not in allowed:
             raise self.error(f"{name!r} must be a whole number from {low} to {high}, got {found!r:.80}")
         return allowed[str(found)]
 
-    def part(self, name: str) -> Row:
-        """A row in this row."""
+    def part(self, name: str) -> DataRow:
+        """Return the object `name` in this row as a row."""
         found = self.value(name)
         if not isinstance(found, Mapping):
             raise self.error(f"{name!r} must be an object, got {found!r:.80}")
-        return Row(found, f"{self.where}, {name}")
+        return DataRow(found, f"{self.where}, {name}")
 
 
 def data_folder() -> Path | None:
-    """The folder that FORETELL_DATA names, or None. The only place that reads the variable."""
+    """Return the folder in the variable FORETELL_DATA, or None."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else None
 
 
-def read(file: Path) -> Iterator[Row]:
-    """The rows of a JSON, JSONL or CSV file, each with its line (its place, in a JSON list)."""
+def read_rows(file: Path) -> Iterator[DataRow]:
+    """Yield the rows of a JSON, JSONL or CSV file, each with its line (or its index in a JSON list)."""
     try:
         packed = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         text = packed.decode("utf-8-sig")
@@ -139,57 +139,57 @@ def read(file: Path) -> Iterator[Row]:
     kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
     if kind == ".csv":
         table = csv.DictReader(io.StringIO(text, newline=""))
-        yield from (Row(row, f"{file}, line {table.line_num}") for row in table)
+        yield from (DataRow(row, f"{file}, line {table.line_num}") for row in table)
     elif kind == ".json":
-        listed = _json(text, str(file))
+        listed = _parse_json(text, str(file))
         if not isinstance(listed, list):
             raise RequestError(f"{file}: expected a list of rows")
-        yield from (_row(one, f"{file}, row {place}") for place, one in enumerate(listed, 1))
+        yield from (_make_row(one, f"{file}, row {place}") for place, one in enumerate(listed, 1))
     else:
-        for number, line in enumerate(text.split("\n"), 1):  # not splitlines: texts hold other line ends
+        for number, line in enumerate(text.split("\n"), 1):  # not splitlines: texts may contain other line separators
             where = f"{file}, line {number}"
             if line.strip():
-                yield _row(_json(line, where), where)
+                yield _make_row(_parse_json(line, where), where)
 
 
-def download(hub: Hub) -> Iterator[Row]:
-    """The rows of a data set on the hub, through the package datasets."""
+def download_rows(hub: Hub) -> Iterator[DataRow]:
+    """Yield the rows of a data set on the hub, using the package datasets."""
     datasets = importlib.import_module("datasets")
     table = datasets.load_dataset(hub.path, hub.config, split=hub.split, revision=hub.revision)
     for place, row in enumerate(table, 1):
-        yield _row(row, f"{hub}, row {place}")
+        yield _make_row(row, f"{hub}, row {place}")
 
 
-def _json(text: str, where: str) -> Any:
+def _parse_json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
         raise RequestError(f"{where}: not JSON: {problem}") from problem
 
 
-def _row(value: Any, where: str) -> Row:
+def _make_row(value: Any, where: str) -> DataRow:
     if not isinstance(value, Mapping):
         raise RequestError(f"{where}: expected an object, got {value!r:.80}")
-    return Row(value, where)
+    return DataRow(value, where)
 
 
 def fingerprint(*parts: str) -> str:
-    """A short id of a text for data that has none: the same wherever the rows come from, in whatever order."""
+    """Return a short hash of texts, as an id for rows that have none; it does not depend on the source or the order."""
     return sha256("\x1f".join(parts).encode()).hexdigest()[:10]
 
 
-def distinct(examples: Sequence[Example]) -> list[Example]:
-    """The same examples; where two have one id (a question asked twice), the later ones are numbered."""
+def number_duplicates(examples: Sequence[Example]) -> list[Example]:
+    """Return the examples with unique ids: if a question occurs again, its id gets a number."""
     seen: dict[str, int] = {}
-    told: list[Example] = []
+    unique: list[Example] = []
     for example in examples:
         seen[example.id] = count = seen.get(example.id, 0) + 1
-        told.append(example if count == 1 else replace(example, id=f"{example.id}-{count}"))
-    return told
+        unique.append(example if count == 1 else replace(example, id=f"{example.id}-{count}"))
+    return unique
 
 
 def pick(examples: Sequence[Example], limit: int | None, seed: int) -> list[Example]:
-    """All of them, or `limit` chosen and ordered by `seed`; a smaller limit gives the first of a larger one."""
+    """Return all examples, or `limit` chosen and ordered by `seed`; a smaller limit returns the first of them."""
     if limit is None:
         return list(examples)
     if limit < 1:

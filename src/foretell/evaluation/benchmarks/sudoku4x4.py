@@ -1,4 +1,4 @@
-r"""Sudoku 4x4: fill the blanks (0) of a grid; 100 of 108 rows with ten givens are asked.
+r"""Sudoku 4x4: fill the blanks (0) of a grid; 100 of 108 rows with ten givens are examples.
 
 {"input": "1003\n0300\n3210\n4132", "output": "1423\n2341\n3214\n4132"}
 """
@@ -14,7 +14,7 @@ from typing import Any
 from foretell.engine.engine import Completion
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.shots import asked
+from foretell.evaluation.benchmarks.shots import build_examples
 from foretell.evaluation.benchmarks.source import Source, pick
 from foretell.policies.stop.schedules import Staged
 from foretell.tasks.problem import Problem
@@ -25,7 +25,7 @@ TASK = (
     "Each input is a 4x4 Sudoku grid in which 0 is a blank. Fill the blanks so that every row, every column and every "
     "2x2 box holds 1, 2, 3 and 4. Write the full grid, one row a line."
 )
-# 24 / 24 / 24, as in the paper. Sixteen digits and three line ends are a token each.
+# 24 / 24 / 24, as in the paper. Each of the sixteen digits and three line ends is one token.
 OPTIONS: Mapping[str, Any] = {
     "max_new_tokens": 24,
     "steps": 24,
@@ -38,7 +38,7 @@ OPTIONS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Sudoku4x4:
-    """Implements `Benchmark`. Any valid grid is right, also where a puzzle has several."""
+    """Implements `Benchmark`. Any valid grid is correct, even if the puzzle has several."""
 
     name: str = "sudoku4x4"
     thresholds: Staged = Staged()
@@ -52,17 +52,17 @@ class Sudoku4x4:
         return dict(OPTIONS)
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
-        return pick(asked(self.name, SOURCE, source, TASK, solved), limit, seed)
+        return pick(build_examples(self.name, SOURCE, source, TASK, is_solved), limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
-        return answers.grid(completion.text)
+        return answers.find_grid(completion.text)
 
     def grade(self, example: Example, answer: str | None) -> bool:
-        return answer is not None and solved(example.data["puzzle"], answer)
+        return answer is not None and is_solved(example.data["puzzle"], answer)
 
 
-def solved(puzzle: str, grid: str) -> bool:
-    """Whether a grid keeps the givens and obeys the rules; the bundled task's own check."""
+def is_solved(puzzle: str, grid: str) -> bool:
+    """Whether a grid keeps the givens and obeys the rules, by the check of the bundled task."""
     if re.fullmatch(r"[0-4]{4}(\n[0-4]{4}){3}", puzzle) is None:
         return False
     return Sudoku().check(Problem(puzzle, puzzle, (), "", "", 0), grid)

@@ -1,4 +1,4 @@
-"""A benchmark without its suffix prompt: nothing is pinned, and the model decides where its answer stands."""
+"""A benchmark without its suffix prompt: nothing is pinned, so the model chooses the position of its answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.engine import Completion
-from foretell.evaluation.benchmark import Benchmark, Example, strict
+from foretell.evaluation.benchmark import Benchmark, Example, make_strict
 from foretell.policies.stop.schedules import Staged
 
 ANNOUNCEMENT = "The answer is"
@@ -16,8 +16,8 @@ KEPT = ("max_new_tokens", "steps", "block_length")
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
-    """Implements `Benchmark`: the same questions in the same window."""
+class WithoutSuffix:
+    """Implements `Benchmark`, with the questions and the window of `inner`."""
 
     inner: Benchmark
     strict: bool = False
@@ -38,13 +38,13 @@ class Free:
         return self.inner.examples(source, limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
-        return (strict(self.inner) if self.strict else self.inner).extract(completion)
+        return (make_strict(self.inner) if self.strict else self.inner).extract(completion)
 
     def grade(self, example: Example, answer: str | None) -> bool:
         return self.inner.grade(example, answer)
 
 
-def announced(benchmark: Benchmark) -> bool:
-    """Whether a suffix prompt is pinned in front of the answer, so that there is something to leave out."""
+def has_suffix(benchmark: Benchmark) -> bool:
+    """Whether a suffix prompt is pinned before the answer."""
     options = benchmark.options
     return any(ANNOUNCEMENT in str(text) for text in (options.get("suffix"), *options.get("pins", {}).values()))

@@ -1,7 +1,7 @@
 """The likelihood of a text under a masked diffusion model: LLaDA's Monte-Carlo estimate of its bound.
 
-Mask k of the n target tokens, k uniform over 1..n; -log p of each masked token, weighted by n / k, is an unbiased
-estimate of the bound. The counts are stratified over the samples.
+Mask k of the n target tokens, with k uniform over 1..n: the sum of log p over the masked tokens, weighted by n / k, is
+an unbiased estimate of the bound. The counts k are stratified over the samples.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ def log_likelihood(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> float:
-    """The estimate of log p(target | prompt). One token needs one sample: there is only one way to mask it."""
+    """Return the estimate of log p(target | prompt). One token needs only one sample."""
     if not target:
-        raise RequestError("there is no token whose likelihood could be estimated")
+        raise RequestError("the target has no tokens, so there is no likelihood to estimate")
     size = len(target)
-    masks = _masks(size, 1 if size == 1 else samples, torch.Generator().manual_seed(seed)).to(device)
+    masks = _draw_masks(size, 1 if size == 1 else samples, torch.Generator().manual_seed(seed)).to(device)
     whole = torch.tensor([*prompt, *target], device=device)
     starts = range(0, len(masks), batch_size)
-    return sum((_weighted(model, whole, masks[start : start + batch_size]) for start in starts), 0.0) / len(masks)
+    return sum((_weighted_sum(model, whole, masks[start : start + batch_size]) for start in starts), 0.0) / len(masks)
 
 
-def _masks(size: int, samples: int, generator: torch.Generator) -> Tensor:
-    """Which target tokens each sample hides. [samples, size]"""
+def _draw_masks(size: int, samples: int, generator: torch.Generator) -> Tensor:
+    """Draw the target tokens that each sample masks. [samples, size]"""
     first = int(torch.randint(size, (1,), generator=generator))
     counts = (first + torch.arange(samples) * size // samples) % size + 1
     order = torch.rand(samples, size, generator=generator).argsort(dim=1)
     return order < counts[:, None]
 
 
-def _weighted(model: Denoiser, whole: Tensor, masks: Tensor) -> float:
-    """The sum over samples of log p of the hidden tokens, each by n / k."""
+def _weighted_sum(model: Denoiser, whole: Tensor, masks: Tensor) -> float:
+    """Return the sum over samples of log p of the masked tokens, weighted by n / k."""
     rows, size = masks.shape
     canvas = whole.repeat(rows, 1)
     canvas[:, -size:][masks] = model.mask_id
@@ -67,6 +67,6 @@ def _weighted(model: Denoiser, whole: Tensor, masks: Tensor) -> float:
 
 
 def split_target(context: str, continuation: str) -> tuple[str, str]:
-    """Blanks at the end of a context belong to the word that follows them."""
-    kept = context.rstrip(" ")
-    return kept, context[len(kept) :] + continuation
+    """Move blanks from the end of the context to the continuation, whose first token includes them."""
+    stripped = context.rstrip(" ")
+    return stripped, context[len(stripped) :] + continuation

@@ -1,1 +1,1 @@
-"""Running code that a model wrote, in a process that can do little else."""
+"""Run code that a model wrote in a restricted process."""
