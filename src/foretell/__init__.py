@@ -85,7 +85,6 @@ _ERRORS = (
     "LayoutError",
     "MissingExtraError",
     "ModelError",
-    "Options",
     "PermissionNeededError",
     "RecipeError",
     "RequestError",

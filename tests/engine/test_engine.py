@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, fields, replace
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_type_hints, is_typeddict
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from torch import Tensor
 import foretell
 from foretell.engine.completion import cut_text, scheduled_steps
 from foretell.engine.hints import HINTS
-from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, Options
+from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, GenerateOptions, Options
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, VocabularyError
 from foretell.loop.decode import decode
@@ -693,6 +694,20 @@ def test_what_a_full_decoding_takes_is_known_beforehand(idle: bool) -> None:
         recipe = foretell.Recipe(budget, rng.choice([None, 1, 2, 3, 5]), transfer=Quota(idle))
         request = Request((1, 2), Layout(length, pins), recipe)
         assert len(list(decode(Toy(), lay_out([request], 0), recipe))) == scheduled_steps(request), request
+
+
+def test_the_keywords_of_generate_are_the_fields_of_options() -> None:
+    assert is_typeddict(GenerateOptions)
+    assert not GenerateOptions.__required_keys__
+    assert list(GenerateOptions.__annotations__) == [field.name for field in fields(Options)]
+
+
+@pytest.mark.parametrize("method", ["generate", "stream", "template"])
+def test_a_type_checker_knows_the_keywords(method: str) -> None:
+    """With any other annotation, such as `Any`, a misspelt keyword passes mypy."""
+    function = getattr(foretell.Engine, method)
+    (keywords,) = (one for one in signature(function).parameters.values() if one.kind is one.VAR_KEYWORD)
+    assert get_type_hints(function)[keywords.name] == Unpack[GenerateOptions]
 
 
 def test_all_is_sorted_and_there() -> None:

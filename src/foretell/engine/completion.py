@@ -14,6 +14,7 @@ from foretell.engine.outcome import Finish, Outcome
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.trace import Trace, with_words
 from foretell.errors import ForetellError
+from foretell.loop.checks import ask_region
 from foretell.loop.decode import Step
 from foretell.loop.spelling import Spelling
 from foretell.policies.transfer.quota import Quota
@@ -184,7 +185,7 @@ def answer_of(tokens: Sequence[int], request: Request, codec: Codec, spelling: S
     """The part of a finished window's text that stands in the answer region, where one was laid out or is found."""
     if request.recipe.region.sought:
         state = lay_out([request], NO_MASK, codec.end_ids, spelling=spelling)
-        place = request.recipe.region(state.with_text(draft=torch.tensor([tokens])))[0].tolist()
+        place = ask_region(request.recipe.region, state.with_text(draft=torch.tensor([tokens])))[0].tolist()
         found = [token for token, inside in zip(tokens, place, strict=True) if inside]
         return codec.decode(found).strip() if found else None
     if request.layout.answer is None or not codec.reads_text:

@@ -13,6 +13,7 @@ from foretell.engine.codec import Codec
 from foretell.engine.hints import hint_for
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import LayoutError, RequestError, one_of, unknown, whole
+from foretell.loop.checks import ask_reads
 from foretell.loop.protocols import Score, Stop, Transfer
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.sample.gumbel import Gumbel
@@ -193,7 +194,7 @@ def can_stop(recipe: Recipe, layout: Layout) -> bool:
     """Whether the stopping rule has anything to watch, where there is a rule at all."""
     if recipe.stop == Never() or recipe.region.sought:
         return True
-    return bool(recipe.stop.reads(lay_out([Request((), layout, recipe)], mask_id=-1)).any())
+    return bool(ask_reads(recipe.stop, lay_out([Request((), layout, recipe)], mask_id=-1)).any())
 
 
 def without_text(asked: RequestTemplate) -> RequestTemplate:

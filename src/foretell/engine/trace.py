@@ -10,7 +10,7 @@ from torch import Tensor
 
 from foretell.engine.request import Request, lay_out
 from foretell.errors import RequestError
-from foretell.loop.checks import ask_stop
+from foretell.loop.checks import ask_region, ask_stop
 from foretell.loop.decode import Step
 from foretell.loop.parts import ALWAYS, Text
 from foretell.loop.protocols import Region, Stop
@@ -67,7 +67,7 @@ class Trace:
         state = replace(state, rows=replace(state.rows, region=region), text=text)
         if not region.sought:
             return state
-        found = region(state.with_text(draft=self.tokens))
+        found = ask_region(region, state.with_text(draft=self.tokens))
         return state.with_text(found=found, answer_age=_count_repeats(_changed(found).any(dim=1)))
 
     def spelling(self) -> Spelling:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RequestError
+from foretell.loop.checks import ask_sample
 from foretell.loop.parts import Meters, Work, rows_of
 from foretell.loop.protocols import Change, Precise, Readout, Sample
 from foretell.loop.reductions import Reductions, in_chunks
@@ -174,7 +175,7 @@ class StepBeliefs:
         if measure:
             self._measured[row, position] = True
         logits = Reductions(values)
-        proposed = self._sample(logits, state, row, position)
+        proposed = ask_sample(self._sample, logits, state, row, position)
         tokens = torch.where(state.blank[row, position], proposed, self.tokens[row, position])
         self.tokens[row, position] = tokens
         exact = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from foretell.loop.beliefs import StepBeliefs
-from foretell.loop.checks import ask_region, ask_stop
+from foretell.loop.checks import ask_reads, ask_region, ask_stop
 from foretell.loop.protocols import Recipe, Verdict
 from foretell.loop.state import DecodeState
 
@@ -31,14 +31,14 @@ def _settle_found_answer(beliefs: StepBeliefs, before: DecodeState, recipe: Reci
     """
     asked = (~before.done & ~before.checking)[:, None]
     state = _find_answer(beliefs, before, recipe)
-    if beliefs.read_or_compute(recipe.stop.reads(state) & asked, measure=True):
+    if beliefs.read_or_compute(ask_reads(recipe.stop, state) & asked, measure=True):
         state = _find_answer(beliefs, before, recipe)
-        beliefs.read_tokens(recipe.stop.reads(state) & asked, measure=True)
+        beliefs.read_tokens(ask_reads(recipe.stop, state) & asked, measure=True)
     verdict = _judge(beliefs, state, recipe)
     if not beliefs.read_or_compute(verdict.settled[:, None] & state.masked, measure=True):
         return verdict, state
     state = _find_answer(beliefs, before, recipe)
-    beliefs.read_tokens(recipe.stop.reads(state) & asked, measure=True)
+    beliefs.read_tokens(ask_reads(recipe.stop, state) & asked, measure=True)
     again = _judge(beliefs, state, recipe)
     return again._replace(settled=again.settled & verdict.settled), state
 

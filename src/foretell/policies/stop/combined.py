@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RecipeError
-from foretell.loop.checks import ask_stop
+from foretell.loop.checks import ask_reads, ask_stop
 from foretell.loop.protocols import Beliefs, FromFile, Stop, Verdict
 from foretell.loop.view import StateView
 
@@ -26,7 +26,7 @@ class _Combined:
             raise RecipeError(f"a combination needs at least two stopping rules, got {len(self.rules)}")
 
     def reads(self, state: StateView) -> Tensor:
-        return reduce(torch.logical_or, (rule.reads(state) for rule in self.rules))
+        return reduce(torch.logical_or, (ask_reads(rule, state) for rule in self.rules))
 
     def _joined(self, join: Join, beliefs: Beliefs, state: StateView) -> Verdict:
         """One verdict out of all; what it shows is what the first rule that shows something does."""
