@@ -272,7 +272,7 @@ def test_what_is_remembered_is_bounded_and_changes_nothing(monkeypatch: pytest.M
     assert found(Delimiter(), *rows) == [" 7", " 12", "", " 7"]
     words = Spelling(str)
     for key in (1, 2, 3, 1):
-        assert words.once(key, partial(range, key)) == range(key)
+        assert words.find_once(key, partial(range, key)) == range(key)
     assert len(words._found) == 2
 
 

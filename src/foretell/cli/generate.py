@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from foretell.engine.completion import Completion, Failure
     from foretell.engine.engine import Engine
     from foretell.engine.options import RequestTemplate
-    from foretell.engine.prompt_files import Asked
+    from foretell.engine.prompt_files import FilePrompt
 
 CHAT = "Put text into the chat template, or take it as it is; default: by the model's own template if it has one."
 DECODING, OUTPUT, MACHINE = "Decoding", "Output", "Machine"
@@ -133,7 +133,7 @@ def run(
         raise Exit(code=1)
 
 
-def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str) -> int:
+def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str) -> int:
     """Decode, and write or print each completion as soon as it exists. Returns how many prompts failed."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
     from foretell.cli.results import Ledger, Printer, line_of, totals  # noqa: PLC0415
@@ -164,7 +164,7 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
 
 
 def _completions(
-    output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str, stack: ExitStack
+    output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str, stack: ExitStack
 ) -> Iterator[tuple[int, Completion | Failure]]:
     traced = output.trace is not None
     if output.watch:
@@ -178,7 +178,7 @@ def _completions(
 
 
 def _watch(
-    output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str
+    output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str
 ) -> Iterator[tuple[int, Completion | Failure]]:
     from foretell.cli.canvas import speller  # noqa: PLC0415
     from foretell.cli.console import out  # noqa: PLC0415

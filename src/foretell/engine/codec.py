@@ -97,7 +97,9 @@ class Codec:
         if unk is not None and unk in encoding.ids:
             places = [place for token, place in zip(encoding.ids, encoding.offsets, strict=True) if token == unk]
             missing = tuple(dict.fromkeys(text[start:end] for start, end in places))
-            raise VocabularyError(f"the model's vocabulary has no {_listed(missing, self.words())}{self._advice()}")
+            raise VocabularyError(
+                f"the model's vocabulary has no {_list_missing(missing, self.words())}{self._advice()}"
+            )
         return [*(self.leading if special else ()), *encoding.ids]
 
     def _check_tokenizer(self) -> None:
@@ -130,7 +132,7 @@ class Codec:
 
     def spelling(self) -> Spelling:
         """How tokens are written inside a text."""
-        return Spelling(self._spelled, _is_spaced(self.tokenizer))
+        return Spelling(self._spell, _is_spaced(self.tokenizer))
 
     def words(self) -> list[str]:
         """The vocabulary in the order of its ids, without special tokens."""
@@ -139,12 +141,12 @@ class Codec:
         return self.pieces(sorted(set(self.tokenizer.get_vocab().values()) - special))
 
     def _piece(self, token: int) -> str:
-        text = self._spelled(token)
+        text = self._spell(token)
         if any(map(is_part, text)):  # of a character, which only the stored form shows
             text = self.tokenizer.id_to_token(token) or text
         return printable(text)
 
-    def _spelled(self, token: int) -> str:
+    def _spell(self, token: int) -> str:
         """A token as it stands in a text, blanks and line ends included; parts of a character as surrogate escapes."""
         stored = self.tokenizer.id_to_token(token)
         if stored is None:
@@ -231,7 +233,7 @@ def _documented_template(family: Family | None, tokenizer: Tokenizer) -> ChatTem
     return ChatTemplate(f"the documented {family.name} template", family.chat_template, documented=True)
 
 
-def _listed(missing: Sequence[str], words: Sequence[str]) -> str:
+def _list_missing(missing: Sequence[str], words: Sequence[str]) -> str:
     """The first few of the missing words, each with the nearest one that there is."""
     named = ", ".join(repr(word) + _hint(word, words) for word in missing[:NAMED])
     return named + (f" and {len(missing) - NAMED} more words" if len(missing) > NAMED else "")

@@ -171,7 +171,7 @@ class Engine:
             else:
                 accepted.append((index, template))
         if failed and errors == "raise":
-            raise _named(failed) from failed[0][1].error
+            raise _name_failed(failed) from failed[0][1].error
         return self._run(scheduler, failed, accepted)
 
     def _run(
@@ -296,7 +296,7 @@ def load(
     return engine
 
 
-def _named(failed: list[tuple[int, Failure]]) -> ForetellError:
+def _name_failed(failed: list[tuple[int, Failure]]) -> ForetellError:
     """The first failure's error, with its place in the list."""
     index, failure = failed[0]
     more = f", nor can {len(failed) - 1} more" if len(failed) > 1 else ""

@@ -37,7 +37,7 @@ class Group:
     state: DecodeState | None = None
     ahead: StepPlan | None = None  # of the next step; None after rows have joined or left
 
-    def call(self, lookahead: int, patience: int) -> None:
+    def admit_one(self, lookahead: int, patience: int) -> None:
         """Make a row of one request in line: of the first `lookahead`, the one that adds the least padding.
 
         The first in line has been passed over most often; after `patience` times it is its turn, whatever it adds.
@@ -55,11 +55,11 @@ class Group:
         self.rows.append(Row(chosen.ticket, chosen.request, time.perf_counter(), chosen.observers, chosen.recorder))
 
     @property
-    def unseated(self) -> list[Request]:
+    def joining(self) -> list[Request]:
         """Requests of the rows that the state does not hold yet."""
         return [row.request for row in self.rows[0 if self.state is None else len(self.state.window) :]]
 
-    def seat(self, fresh: DecodeState) -> None:
+    def join(self, fresh: DecodeState) -> None:
         """Add the laid out `unseated` rows to the state."""
         self.state, self.ahead = fresh if self.state is None else self.state.join(fresh), None
 
@@ -78,7 +78,7 @@ class Group:
                     self.rows[index].settle(step, index)
         return {index: outcome_of(index, self.rows[index], step) for index in done}
 
-    def leave(self, going: Collection[int]) -> None:
+    def remove(self, going: Collection[int]) -> None:
         """Rows leave the batch, the last ones take their places, and columns that nobody uses any more are cut off."""
         assert self.state is not None, "rows that leave have a state"
         count = len(self.rows) - len(going)

@@ -135,14 +135,14 @@ class Options:
                 raise RequestError(f"{name!r} is another name of {ours!r}, which is given already")
             named[ours] = value
         for name, value in named.items():
-            _typed(name, value)
+            _check_type(name, value)
         if named.get("stop") is not None:
             named["stop"] = stop_of(named["stop"])
         if named.get("stop_strings") is not None:
             named["stop_strings"] = _stop_strings(named["stop_strings"])
         return cls(**named)
 
-    def over(self, defaults: Options) -> Options:
+    def with_defaults(self, defaults: Options) -> Options:
         """These options, with a model's defaults where nothing was said."""
         unsaid = {
             field.name: getattr(defaults, field.name) for field in fields(self) if getattr(self, field.name) is None
@@ -162,7 +162,7 @@ class RequestTemplate:
     stop_strings: tuple[str, ...] = ()
 
 
-def _typed(name: str, value: object) -> None:
+def _check_type(name: str, value: object) -> None:
     """An error unless the value is of the kind that `Options` says; other numbers are checked where they are used."""
     if name == "chat" and not isinstance(value, bool | None):
         raise RequestError(f"chat must be True, False or None, got {value!r:.80}")
@@ -184,7 +184,7 @@ def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) ->
     # The model's preferences change a preset; settings in the recipe's own text, and options, change what comes out.
     recipe = _apply(options, parse(options.recipe, partial(_apply, preferred)))
     read_files(recipe.stop)
-    layout = _layout(options.over(preferred), codec)
+    layout = _layout(options.with_defaults(preferred), codec)
     whole("seed", options.seed, 0, 2**63 - 1)
     notes = () if can_stop(recipe, layout) else (NO_REGION.format(rule=name_of(recipe.stop)),)
     return RequestTemplate(layout, recipe, options.seed, notes, options.chat, options.stop_strings or ())

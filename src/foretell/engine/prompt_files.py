@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FilePrompt:
     """One prompt, what to call it, and where it was read."""
 
     id: str | int
@@ -25,7 +25,7 @@ class Asked:
     answer: object = None  # the right one as the file has it, for those who grade
 
 
-def read_prompts(file: str | Path) -> list[Asked]:
+def read_prompts(file: str | Path) -> list[FilePrompt]:
     """The prompts of a file: JSON lines, or a .txt whose every line is one."""
     try:
         text = Path(file).read_text(encoding="utf8")
@@ -36,27 +36,27 @@ def read_prompts(file: str | Path) -> list[Asked]:
     return parse_prompts(text, str(file), plain=Path(file).suffix == ".txt")
 
 
-def parse_prompts(text: str, title: str, plain: bool) -> list[Asked]:
+def parse_prompts(text: str, title: str, plain: bool) -> list[FilePrompt]:
     """The prompts of a text that came from `title`; `plain` if each line is a prompt as it stands."""
     # Not splitlines: a prompt may hold the line ends of other alphabets.
     lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise RequestError(f"{title} has no prompts in it")
-    return [_asked(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
+    return [_parse_line(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
 
 
-def _asked(line: str, number: int, where: str, plain: bool) -> Asked:
+def _parse_line(line: str, number: int, where: str, plain: bool) -> FilePrompt:
     if plain:
-        return Asked(number, line, where)
+        return FilePrompt(number, line, where)
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
         raise RequestError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from error
     if isinstance(value, str):
-        return Asked(number, value, where)
+        return FilePrompt(number, value, where)
     if not isinstance(value, dict):
         raise RequestError(f"{where}: must be a string or an object, got {line.strip()[:40]}")
-    return Asked(_id(value, number, where), _prompt(value, where), where, value.get("answer"))
+    return FilePrompt(_id(value, number, where), _prompt(value, where), where, value.get("answer"))
 
 
 def _id(value: Mapping[str, Any], number: int, where: str) -> str | int:

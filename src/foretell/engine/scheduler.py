@@ -37,9 +37,9 @@ class Scheduler:
     spelling: Spelling | None = None  # how tokens are written, for recipes that find the answer in the text
     submitted: int = field(default=0, init=False)
     _groups: dict[tuple[Recipe, int], Group] = field(default_factory=dict, init=False)
-    _line: deque[Group] = field(default_factory=deque, init=False)  # one place for each request that waits
+    _queue: deque[Group] = field(default_factory=deque, init=False)  # one place for each request that waits
     _turns: deque[Group] = field(default_factory=deque, init=False)  # groups with rows, the next one first
-    _past: Usage = field(default=Usage(), init=False)  # of rows that have left
+    _usage_of_removed: Usage = field(default=Usage(), init=False)  # of rows that have left
 
     def __post_init__(self) -> None:
         whole("max_batch", self.max_batch, 1)
@@ -58,12 +58,12 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        return bool(self._line or self._turns)
+        return bool(self._queue or self._turns)
 
     @property
     def usage(self) -> Usage:
         """Columns of all passes so far."""
-        return sum((group.usage(range(len(group.rows))) for group in self._turns), self._past)
+        return sum((group.usage(range(len(group.rows))) for group in self._turns), self._usage_of_removed)
 
     def submit(self, request: Request, *observers: Observer) -> int:
         """Queue a request, at any time between two steps. Returns its ticket; `observers` see each of its steps."""
@@ -76,7 +76,7 @@ class Scheduler:
         recorder = Recorder(request) if self.record else None
         watching = observers if recorder is None else (recorder.observe, *observers)
         group.waiting.append(Waiting(self.submitted, request, watching, recorder))
-        self._line.append(group)
+        self._queue.append(group)
         self.submitted += 1
         return self.submitted - 1
 
@@ -86,8 +86,8 @@ class Scheduler:
             for place, one in enumerate(group.waiting):
                 if one.ticket == ticket:
                     del group.waiting[place]
-                    del self._line[[at for at, other in enumerate(self._line) if other is group][place]]
-                    self._tidy(group)
+                    del self._queue[[at for at, other in enumerate(self._queue) if other is group][place]]
+                    self._drop_if_empty(group)
                     return True
             for index, row in enumerate(group.rows):
                 if row.ticket == ticket:
@@ -116,23 +116,23 @@ class Scheduler:
 
     def _admit(self) -> None:
         joining: dict[int, Group] = {}
-        for _ in range(min(len(self._line), self.max_batch - len(self.running))):
-            group = self._line.popleft()
-            group.call(self.lookahead, self.patience)
+        for _ in range(min(len(self._queue), self.max_batch - len(self.running))):
+            group = self._queue.popleft()
+            group.admit_one(self.lookahead, self.patience)
             joining[id(group)] = group
         for group in joining.values():
             if group.state is None:
                 self._turns.append(group)
-            group.seat(lay_out(group.unseated, self.model.mask_id, self.end_ids, self.device, self.spelling))
+            group.join(lay_out(group.joining, self.model.mask_id, self.end_ids, self.device, self.spelling))
 
     def _remove(self, group: Group, going: Collection[int]) -> None:
-        self._past += group.usage(going)
-        group.leave(going)
+        self._usage_of_removed += group.usage(going)
+        group.remove(going)
         if not group.rows:
             self._turns.remove(group)
-        self._tidy(group)
+        self._drop_if_empty(group)
 
-    def _tidy(self, group: Group) -> None:
+    def _drop_if_empty(self, group: Group) -> None:
         """Forget a group that nobody asks for any more, and its cache with it."""
         if not group.rows and not group.waiting:
             self._groups = {kind: one for kind, one in self._groups.items() if one is not group}

@@ -14,7 +14,7 @@ from foretell.errors import RequestError
 from foretell.loop.checks import ask_sample
 from foretell.loop.parts import Meters, Work, rows_of
 from foretell.loop.protocols import Change, Precise, Readout, Sample
-from foretell.loop.reductions import Reductions, in_chunks
+from foretell.loop.reductions import Reductions, map_chunks
 from foretell.loop.view import StateView
 
 FEW = 64  # positions whose logits exist at the same time where only their tokens are read
@@ -92,7 +92,7 @@ class Readings:
             few = Readings(self.row, self.position, tokens, Reductions(change(values)), None)
             return torch.as_tensor(getattr(few, statistic))
 
-        return in_chunks(of, self._logits.values, self.tokens)
+        return map_chunks(of, self._logits.values, self.tokens)
 
     def free_logits(self) -> Readings:
         """Compute every statistic and free the logits."""

@@ -16,7 +16,7 @@ from foretell.policies.stop.combined import each
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.verify.trust import Trust
-from foretell.recipes.text import LITERAL, adjusted, format_value, name_of
+from foretell.recipes.text import LITERAL, adjust, format_value, name_of
 
 LARGEST = 1e6  # of scales that have no natural end
 # The questions, and what an answer has beside being callable.
@@ -61,7 +61,7 @@ class Recipe:
 
     def adjusted(self, *settings: tuple[str, str]) -> Recipe:
         """A copy with some parameters changed: `adjusted(("stop.tau.high", "8"), ("steps", "64"))`."""
-        changed: Recipe = adjusted(self, settings)
+        changed: Recipe = adjust(self, settings)
         return changed
 
     def _check_clocks(self) -> None:

@@ -71,7 +71,7 @@ def parse_value(hint: Any, text: str, where: str) -> Any:
     return _value(hint, node, where)
 
 
-def adjusted(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -> Any:
+def adjust(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -> Any:
     """A copy of dataclass `value` with fields at dotted paths as their texts spell them.
 
     The copy is checked once all are in place: two settings may need each other.
@@ -87,7 +87,7 @@ def adjusted(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -
         inner = changed[name]
         if rest and not is_dataclass(inner):
             raise RecipeError(f"{place} has no parameters, so there is no {place}.{rest}")
-        changed[name] = adjusted(inner, [(rest, text)], place) if rest else parse_value(hints[name], text, place)
+        changed[name] = adjust(inner, [(rest, text)], place) if rest else parse_value(hints[name], text, place)
     return replace(value, **changed)
 
 
@@ -135,10 +135,10 @@ def _value(hint: Any, node: ast.expr, where: str) -> Any:
         return _optional(hint, node, where)
     plain = _plain(node, where)
     if get_origin(hint) is Literal:
-        return _checked(plain in get_args(hint), plain, unknown(where, str(plain), map(format_value, get_args(hint))))
+        return _require(plain in get_args(hint), plain, unknown(where, str(plain), map(format_value, get_args(hint))))
     if hint is float and isinstance(plain, int) and not isinstance(plain, bool):
         plain = float(plain)
-    return _checked(type(plain) is hint, plain, f"{where} must be {_article(hint)}, got {ast.unparse(node)}")
+    return _require(type(plain) is hint, plain, f"{where} must be {_describe_type(hint)}, got {ast.unparse(node)}")
 
 
 def _optional(hint: Any, node: ast.expr, where: str) -> Any:
@@ -185,13 +185,13 @@ def _plain(node: ast.expr, where: str) -> Any:
     raise RecipeError(f"{where} must be a number, a word, true or false, got {ast.unparse(node)}")
 
 
-def _checked(right: bool, value: Any, message: str) -> Any:
+def _require(right: bool, value: Any, message: str) -> Any:
     if not right:
         raise RecipeError(message)
     return value
 
 
-def _article(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a text in quotes"}.get(
         hint, str(hint)
     )

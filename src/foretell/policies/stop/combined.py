@@ -28,7 +28,7 @@ class _Combined:
     def reads(self, state: StateView) -> Tensor:
         return reduce(torch.logical_or, (ask_reads(rule, state) for rule in self.rules))
 
-    def _joined(self, join: Join, beliefs: Beliefs, state: StateView) -> Verdict:
+    def _combine(self, join: Join, beliefs: Beliefs, state: StateView) -> Verdict:
         """One verdict out of all; what it shows is what the first rule that shows something does."""
         verdicts = [ask_stop(rule, beliefs, state) for rule in self.rules]
         shown = next((one for one in verdicts if one.value is not None), verdicts[0])
@@ -40,7 +40,7 @@ class All(_Combined):
     """Settled when every rule says so."""
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
-        return self._joined(torch.logical_and, beliefs, state)
+        return self._combine(torch.logical_and, beliefs, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Any(_Combined):
     """Settled when one rule says so."""
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
-        return self._joined(torch.logical_or, beliefs, state)
+        return self._combine(torch.logical_or, beliefs, state)
 
 
 def each(rule: Stop) -> Iterator[Stop]:

@@ -48,7 +48,7 @@ class Prophet:
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         read = self.reads(state)
-        value = self._reduced(self.scale(beliefs), read)
+        value = self._reduce(self.scale(beliefs), read)
         value = torch.where(read.any(dim=1), value, torch.inf)
         value = torch.where(state.answer.any(dim=1), value, -torch.inf)
         progress = self._progress(state)
@@ -65,7 +65,7 @@ class Prophet:
             return state.filled
         return (state.step + 1) / state.budget if self.one_based else state.progress
 
-    def _reduced(self, gap: Tensor, read: Tensor) -> Tensor:
+    def _reduce(self, gap: Tensor, read: Tensor) -> Tensor:
         size = read.sum(dim=1)
         if self.reduce == "mean":
             return (gap * read).sum(dim=1) / size.clamp(min=1)

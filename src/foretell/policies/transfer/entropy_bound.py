@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from foretell.errors import within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
+from foretell.policies.transfer.ranks import at_least_one, fillable, first, order_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class EntropyBound:
         within("entropy_bound's bound", self.bound, 0.0)
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        among = hopeful(scores, state) & beliefs.entropy.isfinite()
-        order = ordered(-beliefs.entropy, scores, among)
+        among = fillable(scores, state) & beliefs.entropy.isfinite()
+        order = order_by(-beliefs.entropy, scores, among)
         taking = among.gather(1, order)
         entropy = torch.where(taking, beliefs.entropy.gather(1, order), 0)
         spent = F.pad(

@@ -10,7 +10,7 @@ from torch import Tensor
 from foretell.errors import within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, hopeful
+from foretell.policies.transfer.ranks import at_least_one, fillable
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +24,4 @@ class EntropyThreshold:
         within("entropy_threshold's entropy", self.entropy, 0.0)
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        return at_least_one(hopeful(scores, state) & (beliefs.entropy < self.entropy), scores, state)
+        return at_least_one(fillable(scores, state) & (beliefs.entropy < self.entropy), scores, state)

@@ -10,7 +10,7 @@ from torch import Tensor
 from foretell.errors import within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
+from foretell.policies.transfer.ranks import at_least_one, fillable, first, order_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Factor:
         within("factor's factor", self.factor, 0.0)
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        among = hopeful(scores, state)
-        order = ordered(beliefs.confidence, scores, among)
+        among = fillable(scores, state)
+        order = order_by(beliefs.confidence, scores, among)
         doubt = 1 - beliefs.confidence.gather(1, order)
         n = state.positions + 1
         holds = ((n + 1) * doubt < self.factor) & among.gather(1, order)

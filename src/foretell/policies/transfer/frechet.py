@@ -11,7 +11,7 @@ from torch import Tensor
 from foretell.errors import within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
+from foretell.policies.transfer.ranks import at_least_one, fillable, first, order_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Frechet:
         within("frechet's margin", self.margin, 0.0, 1.0)
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        among = hopeful(scores, state)
-        order = ordered(beliefs.confidence, scores, among)
+        among = fillable(scores, state)
+        order = order_by(beliefs.confidence, scores, among)
         taking = among.gather(1, order)
         doubt = torch.where(taking, 1 - beliefs.confidence.gather(1, order), 0)
         together = (1 - doubt.cumsum(dim=1)).clamp(min=0)  # the sum of c less (n - 1), without its cancellation

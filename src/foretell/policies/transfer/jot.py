@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from foretell.errors import RecipeError, whole, within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, hopeful
+from foretell.policies.transfer.ranks import at_least_one, fillable
 
 LARGEST = 1e6  # of a ratio: finite, so that a share of it is
 FURTHEST = 1024  # each step outwards is a sum over the window
@@ -43,7 +43,7 @@ class JoT:
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         bar = self.high - (self.high - self.low) * self._known(state, beliefs.gap.dtype)
-        return at_least_one(hopeful(scores, state) & (beliefs.gap >= bar.log()), scores, state)
+        return at_least_one(fillable(scores, state) & (beliefs.gap >= bar.log()), scores, state)
 
     def _known(self, state: StateView, dtype: torch.dtype) -> Tensor:
         """k. [B, N]"""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from foretell.loop.protocols import Beliefs, Transfer
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import pace, top_up
+from foretell.policies.transfer.ranks import required_count, top_up
 from foretell.policies.transfer.threshold import Threshold
 
 
@@ -25,4 +25,4 @@ class Paced:
     rule: Transfer = Threshold()
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        return top_up(self.rule(scores, beliefs, state), scores, state, pace(state))
+        return top_up(self.rule(scores, beliefs, state), scores, state, required_count(state))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import best, pace
+from foretell.policies.transfer.ranks import best, required_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Quota:
     idle: bool = False
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:  # noqa: ARG002
-        quota = pace(state)
+        quota = required_count(state)
         if self.idle:
             quota = torch.where(state.step < state.due(state.block - 1), 0, quota)
         return best(scores, quota)

@@ -14,7 +14,7 @@ def best(scores: Tensor, count: Tensor) -> Tensor:
     return torch.as_tensor(rank < count[:, None])
 
 
-def pace(state: StateView) -> Tensor:
+def required_count(state: StateView) -> Tensor:
     """How many masks have to go now, so that the block is full when its steps are over. [B]
 
     One, wherever there is a step for every position of the window; none in a row that is done.
@@ -24,7 +24,7 @@ def pace(state: StateView) -> Tensor:
     return -(-masks // left)  # rounded up
 
 
-def hopeful(scores: Tensor, state: StateView) -> Tensor:
+def fillable(scores: Tensor, state: StateView) -> Tensor:
     """Masks that a rule may fill before their turn: all but those that the score puts last. [B, N]
 
     So an end of text that `score=deferred` holds back waits for its turn, however sure the model is of it.
@@ -45,7 +45,7 @@ def top_up(allowed: Tensor, scores: Tensor, state: StateView, least: Tensor) -> 
     return best(order, torch.maximum(allowed.sum(dim=1), least))
 
 
-def ordered(values: Tensor, scores: Tensor, among: Tensor) -> Tensor:
+def order_by(values: Tensor, scores: Tensor, among: Tensor) -> Tensor:
     """Positions [B, N] from the highest of `values` down; of equal ones the higher score first, then the leftmost.
 
     Those not `among` [B, N] come last.

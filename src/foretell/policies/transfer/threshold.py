@@ -10,7 +10,7 @@ from torch import Tensor
 from foretell.errors import one_of, within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, hopeful
+from foretell.policies.transfer.ranks import at_least_one, fillable
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +37,4 @@ class Threshold:
         block = (state.in_block & ~state.pinned).sum(dim=1).clamp(min=1)
         masked = state.eligible.sum(dim=1).to(confidence.dtype) / block
         bar = self.value * (1 - self.relax * (1 - masked))
-        return at_least_one(hopeful(scores, state) & (confidence >= bar[:, None]), scores, state)
+        return at_least_one(fillable(scores, state) & (confidence >= bar[:, None]), scores, state)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.loop.noise import uniform_grid
+from foretell.loop.noise import draw_grid
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import best
@@ -40,5 +40,5 @@ class Timesteps:
         t, s = (1 - (1 - self.eps) * at / steps for at in (index, index + 1))
         share = torch.where(index + 1 == steps, 1, 1 - s / t)
         if self.independent:
-            return state.eligible & (uniform_grid(state, _STREAM) < share[:, None])
+            return state.eligible & (draw_grid(state, _STREAM) < share[:, None])
         return best(scores, (state.eligible.sum(dim=1) * share).long())

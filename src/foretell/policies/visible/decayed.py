@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from foretell.errors import whole, within
-from foretell.loop.noise import lasting
+from foretell.loop.noise import draw_lasting
 from foretell.loop.view import StateView
-from foretell.policies.visible.suffix import behind_block
+from foretell.policies.visible.suffix import distance_after_block
 
 _STREAM = 4
 
@@ -30,6 +30,6 @@ class Decayed:
         within("decayed's steepness", self.steepness, 0.0)
 
     def __call__(self, state: StateView) -> Tensor:
-        distance = behind_block(state)
+        distance = distance_after_block(state)
         odds = torch.exp(-0.5 * (self.steepness * distance.clamp(min=0) / self.reach) ** 2)
-        return (distance <= 0) | ((lasting(state, _STREAM) < odds) & (distance <= self.reach))
+        return (distance <= 0) | ((draw_lasting(state, _STREAM) < odds) & (distance <= self.reach))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from foretell.errors import whole
 from foretell.loop.view import StateView
-from foretell.policies.visible.suffix import behind_block
+from foretell.policies.visible.suffix import distance_after_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +21,4 @@ class Near:
         whole("near's suffix", self.suffix, 0)
 
     def __call__(self, state: StateView) -> Tensor:
-        return (behind_block(state) <= self.suffix) | (state.positions == state.length - 1)
+        return (distance_after_block(state) <= self.suffix) | (state.positions == state.length - 1)

@@ -8,7 +8,7 @@ from torch import Tensor
 from foretell.loop.view import StateView
 
 
-def behind_block(state: StateView) -> Tensor:
+def distance_after_block(state: StateView) -> Tensor:
     """How far each position is behind the last of the current block; 0 and below inside and in front of it. [B, N]"""
     last = torch.where(state.in_block, state.positions, 0).amax(dim=1, keepdim=True)
     return state.positions - last
