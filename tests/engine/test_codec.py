@@ -216,7 +216,7 @@ def test_templates_that_refuse_or_break(llada: Path) -> None:
         ([{"role": "user", "content": [{"type": "text"}]}], "message 0, part 0: 'text' is None"),
         (
             [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "x"}]}],
-            "message 0, part 1: unknown type 'image_url' .there is: text.",
+            "message 0, part 1: unknown type 'image_url' .available: text.",
         ),
         ([{"role": "user", "content": "a", "name": 3}], "'name' is 3; it must be a string"),
     ],

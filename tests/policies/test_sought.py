@@ -149,12 +149,12 @@ def test_tokens_of_single_bytes(text: str, marker: str, answer: str) -> None:
         ("delimiter(3)", r"region.marker must be a text in quotes, got 3"),
         ("delimiter(length=-1)", r"length must be at least 0, got -1"),
         ("delimiter(end=paragraph)", r"unknown region.end 'paragraph'"),
-        ("pattern('(')", r"pattern '\(' is no regular expression: .*unterminated"),
+        ("pattern('(')", r"pattern '\(' is not a regular expression: .*unterminated"),
         ("pattern('a(b)', 2)", r"group of the region's pattern 'a\(b\)' must be from 0 to 1, got 2"),
-        ("pattern('\\d')", r"backslash that stands for nothing; write r'\\d'"),
-        ("pattern('\\bx')", r"holds a backspace; where \\b was meant"),
-        ("json('a..b')", r"path must be keys or numbers with dots between, got 'a..b'"),
-        ("json('')", r"dots between, got ''"),
+        ("pattern('\\d')", r"backslash with no meaning; write r'\\d'"),
+        ("pattern('\\bx')", r"holds a backspace; if \\b was meant"),
+        ("json('a..b')", r"path must be keys or list indices separated by dots, got 'a..b'"),
+        ("json('')", r"separated by dots, got ''"),
     ],
 )
 def test_bad_values_are_named(text: str, message: str) -> None:

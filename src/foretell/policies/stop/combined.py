@@ -29,7 +29,7 @@ class _Combined:
         return reduce(torch.logical_or, (ask_reads(rule, state) for rule in self.rules))
 
     def _combine(self, join: Join, beliefs: Beliefs, state: StateView) -> Verdict:
-        """One verdict out of all; what it shows is what the first rule that shows something does."""
+        """Combine all verdicts into one, which shows the value of the first rule that has one."""
         verdicts = [ask_stop(rule, beliefs, state) for rule in self.rules]
         shown = next((one for one in verdicts if one.value is not None), verdicts[0])
         return shown._replace(settled=reduce(join, (one.settled for one in verdicts)))
@@ -52,7 +52,7 @@ class Any(_Combined):
 
 
 def each(rule: Stop) -> Iterator[Stop]:
-    """The rules that `rule` combines, at any depth; one that combines nothing is its own."""
+    """Yield the rules that `rule` combines, at any depth; a rule that combines nothing yields itself."""
     if isinstance(rule, _Combined):
         for inner in rule.rules:
             yield from each(inner)
@@ -61,14 +61,14 @@ def each(rule: Stop) -> Iterator[Stop]:
 
 
 def changed(rule: Stop, change: Callable[[Stop], Stop]) -> Stop:
-    """The same combination of what `change` makes of `each`."""
+    """Return the same combination with `change` applied to `each` of its rules."""
     if isinstance(rule, _Combined):
         return replace(rule, rules=tuple(changed(inner, change) for inner in rule.rules))
     return change(rule)
 
 
 def read_files(rule: Stop) -> None:
-    """Read whatever parts of `rule` stand in files, so that nothing can be missing in the middle of a decoding."""
+    """Load the parts of `rule` that are kept in files, so that a missing file is noticed before decoding starts."""
     for one in each(rule):
         if isinstance(one, FromFile):
             one.read_file()

@@ -1,4 +1,4 @@
-"""As many masks as an entropy budget pays for, the lowest entropies first (the EB sampler, DiffusionGemma's too)."""
+"""Fill as many masks as an entropy budget allows, lowest entropies first (the EB sampler and DiffusionGemma)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from foretell.policies.transfer.ranks import at_least_one, fillable, first, orde
 
 @dataclass(frozen=True, slots=True)
 class EntropyBound:
-    """The largest set, from the lowest entropy up, whose entropies without the highest of them sum to at most `bound`.
+    """Fill the masks of lowest entropy, as many as have entropies that sum to at most `bound` without the highest.
 
-    That sum bounds what the tokens of the set can tell about each other, which filling them at once ignores; one alone
-    is always free.
+    The sum bounds the mutual information of the filled tokens, which filling them at once ignores. A single token is
+    always within the bound.
     """
 
     parallel: ClassVar[bool] = True
@@ -36,5 +36,5 @@ class EntropyBound:
         entropy = torch.where(taking, beliefs.entropy.gather(1, order), 0)
         spent = F.pad(
             entropy.cumsum(dim=1)[:, :-1], (1, 0)
-        )  # by those before, for in this order the last is the highest
+        )  # by the masks before: in this order the last one has the highest
         return at_least_one(first(order, (spent <= self.bound) & taking), scores, state)

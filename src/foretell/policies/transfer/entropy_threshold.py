@@ -1,4 +1,4 @@
-"""Every mask whose entropy is low enough, and the best one in any case (MED)."""
+"""Fill every mask whose entropy is low enough, and always the best one (MED)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from foretell.policies.transfer.ranks import at_least_one, fillable
 
 @dataclass(frozen=True, slots=True)
 class EntropyThreshold:
-    """Entropy < `entropy`, in nats; where none is, the best by score goes alone."""
+    """Fill masks of entropy < `entropy`, in nats; if there are none, the best by score."""
 
     parallel: ClassVar[bool] = True
     entropy: float = 0.2

@@ -1,4 +1,4 @@
-"""As many masks as their doubt allows: the more go at once, the surer each has to be (Fast-dLLM)."""
+"""Fill as many masks as their confidences allow: the more at once, the higher each has to be (Fast-dLLM)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from foretell.policies.transfer.ranks import at_least_one, fillable, first, orde
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The largest n with (n + 1)(1 - c_n) < `factor`, for confidences c from the highest down; one at the least.
+    """Fill the largest n with (n + 1)(1 - c_n) < `factor`, for confidences c in falling order; at least one.
 
-    `last`: fill a block's last mask together with the others even where it fails, as the released code does.
+    `last`: fill a block's last mask with the others even if it fails this test, as the released code does.
     """
 
     parallel: ClassVar[bool] = True
@@ -35,5 +35,5 @@ class Factor:
         holds = ((n + 1) * doubt < self.factor) & among.gather(1, order)
         if self.last:
             size = among.sum(dim=1, keepdim=True)
-            holds |= (n == size) & (holds.sum(dim=1, keepdim=True).clamp(min=1) >= size - 1)  # one goes in any case
+            holds |= (n == size) & (holds.sum(dim=1, keepdim=True).clamp(min=1) >= size - 1)  # one is always filled
         return at_least_one(first(order, holds), scores, state)

@@ -15,9 +15,9 @@ from foretell.policies.transfer.threshold import Threshold
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """Fill what `rule` allows, and at least as many masks as each block's share of the steps demands.
+    """Fill what `rule` allows, and at least as many masks as each block's share of the steps requires.
 
-    Without it a parallel rule fills only what it allows, and the last step commits whatever is left. With it a small
+    Without it a parallel rule fills only what it allows, and the last step commits the rest. With it a small
     budget is spread over all steps: every step fills some masks that the rule alone would have left for later.
     """
 

@@ -15,10 +15,10 @@ from foretell.policies.transfer.ranks import best, required_count
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """With fewer steps than masks this is the static truncated budget: several masks go at once.
+    """With fewer steps than masks this is the static truncated budget: a step fills several masks.
 
     `idle` reproduces the reference code, which spends a block's unused steps on passes that fill nothing; only
-    those behind the last mask are left out, because nothing can come of them.
+    those after the last mask are left out, because they cannot change anything.
     """
 
     parallel: ClassVar[bool] = False

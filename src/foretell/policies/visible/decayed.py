@@ -1,4 +1,4 @@
-"""Suffix pruning as in DPad: masks behind the current block are kept at random, fewer the farther away they are."""
+"""Suffix pruning as in DPad: masks after the current block are kept at random, fewer the farther away they are."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _STREAM = 4
 
 @dataclass(frozen=True, slots=True)
 class Decayed:
-    """At distance d a position is kept with probability exp(-(steepness d / reach)^2 / 2), and none beyond `reach`.
+    """Keep a position at distance d with probability exp(-(steepness d / reach)^2 / 2), and none beyond `reach`.
 
-    The draw belongs to the row's seed and the position alone: what was dropped comes back only by being nearer.
+    The draw depends only on the row's seed and the position: a dropped one returns only when the block gets nearer.
     """
 
     reach: int = 256

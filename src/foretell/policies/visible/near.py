@@ -1,4 +1,4 @@
-"""Suffix pruning as in Streaming-dLLM: of the masks behind the current block only the nearest, and the last one."""
+"""Suffix pruning as in Streaming-dLLM: of the masks after the current block, keep only the nearest and the last one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foretell.policies.visible.suffix import distance_after_block
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """`suffix` positions behind the block, and the window's last, which says how long the text may become."""
+    """Keep `suffix` positions after the block, and the window's last, which shows how long the text may become."""
 
     suffix: int = 32
 
