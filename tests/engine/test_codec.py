@@ -361,7 +361,7 @@ def test_unknown_words_are_named_with_near_ones(tmp_path: Path) -> None:
     said = str(refused.value)
     assert said == (
         "the model's vocabulary has no 'tom' (did you mean 'Tom'?), 'appels' (did you mean 'apples'?), 'in', "
-        "'zeppelin', 'flies'; list the words it has with: foretell vocab tiny"
+        "'zeppelin', 'flies'; list its words with: foretell vocab tiny"
     )
     with pytest.raises(VocabularyError, match="'qa', 'qb', 'qc', 'qd', 'qe' and 2 more words; "):
         tiny.encode("qa qb qc qd qe qf qg")

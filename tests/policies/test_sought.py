@@ -163,7 +163,7 @@ def test_bad_values_are_named(text: str, message: str) -> None:
 
 
 def test_without_words_there_is_no_text() -> None:
-    with pytest.raises(RequestError, match=r"Boxed\(\) finds the answer in the text; say how tokens are written"):
+    with pytest.raises(RequestError, match=r"Boxed\(\) finds the answer in the text; give spelling="):
         lay_out([Request((3,), Layout(4), Recipe(region=Boxed()))], MASK)
 
 

@@ -125,7 +125,7 @@ def _to_device(pair: tuple[Tensor, ...], state: StateView) -> tuple[Tensor, Tens
 
 
 def complete_plan(plan: Plan, wanted: Tensor, state: StateView) -> Plan:
-    """Add to a plan what no policy may leave out, and remove what nobody needs.
+    """Add to a plan what no policy may leave out, and remove what is not needed.
 
     Filled positions are visible and wanted ones are computed; so is what becomes visible for the first time. After a
     committed end of text there is nothing, if the recipe says so. Rows that check a commit see all of it.

@@ -1,6 +1,6 @@
 """Reductions over the vocabulary, in as few passes over the logits as they take.
 
-None of them copies all logits, in full precision or otherwise: whatever needs more than maxima is computed for a few
+None of them copies all logits, in full precision or otherwise: what needs more than maxima is computed for a few
 rows at a time, as many as fit in the cache of a processor core.
 """
 

@@ -27,7 +27,7 @@ def _settle_found_answer(beliefs: StepBeliefs, before: DecodeState, recipe: Reci
     """Judge an answer that is found in the text which the step proposes.
 
     What the step's own passes leave out keeps an old proposal. So a row whose answer was found there is computed as a
-    whole, and so is one that is about to settle: if that changes the text, the answer is looked for again.
+    whole, and so is one that is about to settle: if that changes the text, the answer is searched for again.
     """
     asked = (~before.done & ~before.checking)[:, None]
     state = _find_answer(beliefs, before, recipe)
