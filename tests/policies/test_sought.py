@@ -19,7 +19,7 @@ from foretell.errors import RecipeError, RequestError
 from foretell.loop.decode import decode
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Beliefs, Inputs, Readout, Region
-from foretell.loop.spelling import Spelling, Text
+from foretell.loop.spelling import SpelledText, Spelling
 from foretell.loop.view import StateView
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.dual import Dual
@@ -252,7 +252,7 @@ def test_a_draft_that_has_not_changed_is_not_looked_through_again(monkeypatch: p
     texts: list[tuple[str, ...]] = []
     join = Spelling.join
 
-    def counted(words: Spelling, pieces: Sequence[str]) -> Text:
+    def counted(words: Spelling, pieces: Sequence[str]) -> SpelledText:
         texts.append(tuple(pieces))
         return join(words, pieces)
 

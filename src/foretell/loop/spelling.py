@@ -11,7 +11,7 @@ from typing import NamedTuple
 REMEMBERED = 1024  # drafts: more than the rows of a batch, so that the last draft of each row is among them
 
 
-class Text(NamedTuple):
+class SpelledText(NamedTuple):
     """A text of n tokens, and the letters of each. A character that several tokens share belongs to all of them."""
 
     string: str
@@ -42,16 +42,16 @@ class Spelling:
             self._found[key] = find()
         return self._found[key]
 
-    def text(self, ids: Iterable[int]) -> Text:
+    def text(self, ids: Iterable[int]) -> SpelledText:
         return self.join([self.piece(token) for token in ids])
 
-    def join(self, pieces: Sequence[str]) -> Text:
+    def join(self, pieces: Sequence[str]) -> SpelledText:
         """Join pieces to one text, close to what the tokenizer's decoder writes."""
         bare = [piece.removeprefix("##") for piece in pieces] if self.spaced else pieces
         made = [before + piece for before, piece in zip(_blanks(pieces), bare, strict=True)] if self.spaced else bare
         ends = list(accumulate(map(len, made)))
         starts = [end - len(piece) for end, piece in zip(ends, bare, strict=True)]
-        return _join_characters(Text("".join(made), starts, ends))
+        return _join_characters(SpelledText("".join(made), starts, ends))
 
 
 def blank_between(before: str, after: str) -> str:
@@ -82,14 +82,14 @@ def _blanks(pieces: Iterable[str]) -> Iterator[str]:
         before = piece or before
 
 
-def _join_characters(text: Text) -> Text:
+def _join_characters(text: SpelledText) -> SpelledText:
     """Return the same text with parts of characters joined where they form a whole one."""
     if text.string.isascii() or not any(map(is_part, text.string)):
         return text
     whole = _bytes(text.string).decode("utf8", "surrogateescape")
     parts, edges = ([0, *accumulate(len(_bytes(letter)) for letter in string)] for string in (text.string, whole))
     starts = [bisect_right(edges, parts[start]) - 1 for start in text.starts]
-    return Text(whole, starts, [bisect_left(edges, parts[end]) for end in text.ends])
+    return SpelledText(whole, starts, [bisect_left(edges, parts[end]) for end in text.ends])
 
 
 def is_part(letter: str) -> bool:
