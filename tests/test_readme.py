@@ -28,6 +28,21 @@ def test_python_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documented_names_are_public(page: Path) -> None:
+    text = page.read_text(encoding="utf8")
+    imported = ",".join(re.findall(r"^\s*from foretell import ([\w, ]+)", text, flags=re.MULTILINE))
+    names = {name.split()[0] for name in imported.split(",") if name.strip()}
+    names |= set(re.findall(r"(?<![\w./-])foretell\.([A-Za-z_]\w*)", text))
+    modules = {path.stem for path in Path(foretell.__file__).parent.iterdir()}
+    assert names - modules <= set(foretell.__all__), page.name
+
+
+def test_documented_names_are_found() -> None:
+    """The README names at least these, so that the test above has something to check."""
+    assert set(re.findall(r"\bforetell\.(load|Recipe)\b", README)) == {"load", "Recipe"}
+
+
 def test_there_is_code() -> None:
     assert len(BLOCKS) >= 2
 

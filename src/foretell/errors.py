@@ -6,7 +6,7 @@ Our exception hierarchy:
     + LayoutError     the pinned tokens or the answer do not fit the window
     + RecipeError     unknown policy or parameter name, or a value out of range
     + VocabularyError the text has a word that the model's vocabulary lacks
-    + PermissionNeededError  grading runs code that a model wrote, and nobody has allowed it
+    + PermissionNeededError  grading runs code that a model wrote, which was not allowed
   x MissingExtraError an optional package is not installed
   x ModelError        the checkpoint is not one we can run
   x TraceError        the file is not a trace, or was cut short
@@ -20,7 +20,7 @@ from math import inf
 
 
 class ForetellError(Exception):
-    """Base class of every error this library raises on purpose."""
+    """Base class of all errors that this library raises on purpose."""
 
 
 class RequestError(ForetellError, ValueError):
@@ -44,7 +44,7 @@ class PermissionNeededError(RequestError):
 
     def __init__(self, how: str) -> None:
         super().__init__(
-            "grading this benchmark runs code that a model wrote, on this machine; it is confined (see "
+            "grading this benchmark runs code that a model wrote, on this machine; it runs in a sandbox (see "
             f"foretell.evaluation.sandbox.sandbox), but has to be allowed: {how}"
         )
 
@@ -62,22 +62,22 @@ class TraceError(ForetellError):
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
-    """The message for a name that does not exist: what it was, the nearest one, all of them."""
+    """Return the message for an unknown name, with the nearest name and all names."""
     names = sorted(allowed)
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown {kind} {name!r}{hint} (there is: {', '.join(names)})"
+    return f"unknown {kind} {name!r}{hint} (available: {', '.join(names)})"
 
 
 def one_of(kind: str, value: str, allowed: Iterable[str]) -> None:
-    """A `RecipeError` unless `value` is one of the `allowed` words."""
+    """Raise RecipeError unless `value` is one of the `allowed` words."""
     names = tuple(allowed)
     if value not in names:
         raise RecipeError(unknown(kind, str(value), names))
 
 
 def within(kind: str, value: float, low: float, high: float = inf) -> None:
-    """A `RecipeError` unless `value` is a number and low <= value <= high; a NaN is never within."""
+    """Raise RecipeError unless `value` is a number and low <= value <= high, which a NaN never is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RecipeError(f"{kind} must be a number, got {value!r}")
     if not low <= value <= high:
@@ -86,7 +86,7 @@ def within(kind: str, value: float, low: float, high: float = inf) -> None:
 
 
 def whole(kind: str, value: int, low: int, high: float = inf) -> None:
-    """The same, for whole numbers."""
+    """Raise RecipeError unless `value` is a whole number and low <= value <= high."""
     if isinstance(value, float):
         raise RecipeError(f"{kind} must be a whole number, got {value!r}")
     within(kind, value, low, high)

@@ -1,4 +1,4 @@
-"""The optional packages, and the check that one is installed before work starts that needs it."""
+"""The optional packages, and the check that one is installed before work that needs it starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = {
 
 
 def is_installed(extra: str) -> bool:
-    """Whether the package of this extra can be found; it is not imported."""
+    """Return whether the package of this extra is installed, without importing it."""
     return find_spec(PACKAGES[extra][0]) is not None
 
 

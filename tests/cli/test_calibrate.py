@@ -91,10 +91,10 @@ def test_too_few_examples_are_reported_before_and_after(run: Run, checkpoint: Pa
         ((), "give a task or prompts"),
         (
             ("--task", "choice", "--family", "x"),
-            "unknown family 'x' (there is: all, entropy, linear, linear-min, log-odds, persistence",
+            "unknown family 'x' (available: all, entropy, linear, linear-min, log-odds, persistence",
         ),
         (("--task", "choice", "--risk", "2"), "risk must be a share above 0 and below 1 (1% is 0.01), got 2.0"),
-        (("--task", "choice", "--loss", "x"), "unknown loss 'x' (there is: consistency, success)"),
+        (("--task", "choice", "--loss", "x"), "unknown loss 'x' (available: consistency, success)"),
     ],
 )
 def test_mistakes_are_named(run: Run, checkpoint: Path, tmp_path: Path, words: tuple[str, ...], says: str) -> None:

@@ -165,7 +165,7 @@ def test_a_rule_without_its_judge_is_refused(engine: foretell.Engine, certificat
     )
     judged.save(file)
     Path(judge).write_text(head(("gap_mean",)).text())
-    with pytest.raises(RequestError, match=r"rule\.json holds no stopping rule .*j\.json is another one"):
+    with pytest.raises(RequestError, match=r"rule\.json holds no stopping rule .*j\.json has changed"):
         read_certificate(file)
     Path(judge).unlink()
     with pytest.raises(RequestError, match=r"rule\.json holds no stopping rule .*cannot read the judge .*j\.json"):

@@ -216,7 +216,7 @@ def test_templates_that_refuse_or_break(llada: Path) -> None:
         ([{"role": "user", "content": [{"type": "text"}]}], "message 0, part 0: 'text' is None"),
         (
             [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "x"}]}],
-            "message 0, part 1: unknown type 'image_url' .there is: text.",
+            "message 0, part 1: unknown type 'image_url' .available: text.",
         ),
         ([{"role": "user", "content": "a", "name": 3}], "'name' is 3; it must be a string"),
     ],
@@ -361,7 +361,7 @@ def test_unknown_words_are_named_with_near_ones(tmp_path: Path) -> None:
     said = str(refused.value)
     assert said == (
         "the model's vocabulary has no 'tom' (did you mean 'Tom'?), 'appels' (did you mean 'apples'?), 'in', "
-        "'zeppelin', 'flies'; list the words it has with: foretell vocab tiny"
+        "'zeppelin', 'flies'; list its words with: foretell vocab tiny"
     )
     with pytest.raises(VocabularyError, match="'qa', 'qb', 'qc', 'qd', 'qe' and 2 more words; "):
         tiny.encode("qa qb qc qd qe qf qg")

@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, fields, replace
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_type_hints, is_typeddict
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from torch import Tensor
 import foretell
 from foretell.engine.completion import cut_text, scheduled_steps
 from foretell.engine.hints import HINTS
-from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, Options
+from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, GenerateOptions, Options
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, VocabularyError
 from foretell.loop.decode import decode
@@ -66,8 +67,8 @@ def test_many_prompts_equal_one_by_one(engine: foretell.Engine) -> None:
 BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ("Tom has 3 Zanzibar.", SMALL, VocabularyError, "Zanzibar"),
     (PROMPT, {"recipe": "profet"}, RecipeError, "did you mean 'prophet'"),
-    (PROMPT, {"layout": "sudoku"}, RequestError, "describes no layouts"),
-    (PROMPT, {"max_new_tokens": 250}, RequestError, "are more than the 256"),
+    (PROMPT, {"layout": "sudoku"}, RequestError, "has no layouts, so 'sudoku' is unknown"),
+    (PROMPT, {"max_new_tokens": 250}, RequestError, "exceed the context of 256"),
     (PROMPT, {**SMALL, "steps": 0}, RecipeError, "steps must be at least 1, got 0"),
     (PROMPT, {"recipe": 5}, RequestError, "recipe must be a recipe or its text, got 5"),
     (PROMPT, {"layout": 3}, RequestError, "layout must be a text, got 3"),
@@ -284,11 +285,11 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ({"answer_length": 2, "answer_start": 15, "max_new_tokens": 16}, LayoutError, "does not fit a window of 16"),
         ({"pins": {99: 5}, "max_new_tokens": 16}, LayoutError, "must lie in 0..15, got 99"),
         ({"pins": {0: 3}}, RequestError, "mask token 3 cannot be pinned"),
-        ({"layout": "sudoku"}, RequestError, "describes no layouts"),
+        ({"layout": "sudoku"}, RequestError, "has no layouts, so 'sudoku' is unknown"),
         (
             {"max_new_tokens": 250},
             RequestError,
-            "and a window of 250 are more than the 256 that this model was made for",
+            "and a window of 250 exceed the context of 256 tokens that this model supports",
         ),
         ({"steps": "8"}, RecipeError, "steps must be a number, got '8'"),
         ({"steps": 4.5}, RecipeError, "steps must be a whole number, got 4.5"),
@@ -297,12 +298,12 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ({"seed": 2**64}, RecipeError, "seed must be from 0 to"),
         ({"cfg_scale": float("inf")}, RecipeError, "guidance must be from 0 to 1e"),
         ({"pins": {"0": 3}}, RequestError, "pins map a window offset"),
-        ({"pins": {0: 5000}}, RequestError, "token 5000 pinned at 0 is not one of the vocabulary's 126"),
+        ({"pins": {0: 5000}}, RequestError, "token 5000 pinned at 0 is outside the vocabulary of 126 tokens"),
         ({"answer_start": 3}, LayoutError, "answer_start=3 needs an answer_length"),
         (
             {"pins": {12: "Tom"}, "suffix": "The answer is", "answer_length": 2, "max_new_tokens": 16},
             LayoutError,
-            "position 12 is pinned, and the suffix",
+            "position 12 is pinned, but the suffix",
         ),
         ({"chat": "yes"}, RequestError, "chat must be True, False or None, got 'yes'"),
         ({"stop_strings": ""}, RequestError, "stop_strings must be a text that is not empty, or .*, got ''"),
@@ -370,7 +371,7 @@ def test_token_ids_are_a_prompt(engine: foretell.Engine) -> None:
     [
         (
             [5, 126],
-            "token 126 at 1 of the prompt is not one of the vocabulary's, which are whole numbers from 0 to 125",
+            "token 126 at 1 of the prompt is outside the vocabulary, whose ids are whole numbers from 0 to 125",
         ),
         ([5, -1], "token -1 at 1"),
         ([5, 6.0], "token 6.0 at 1"),
@@ -693,6 +694,20 @@ def test_what_a_full_decoding_takes_is_known_beforehand(idle: bool) -> None:
         recipe = foretell.Recipe(budget, rng.choice([None, 1, 2, 3, 5]), transfer=Quota(idle))
         request = Request((1, 2), Layout(length, pins), recipe)
         assert len(list(decode(Toy(), lay_out([request], 0), recipe))) == scheduled_steps(request), request
+
+
+def test_the_keywords_of_generate_are_the_fields_of_options() -> None:
+    assert is_typeddict(GenerateOptions)
+    assert not GenerateOptions.__required_keys__
+    assert list(GenerateOptions.__annotations__) == [field.name for field in fields(Options)]
+
+
+@pytest.mark.parametrize("method", ["generate", "stream", "template"])
+def test_a_type_checker_knows_the_keywords(method: str) -> None:
+    """With any other annotation, such as `Any`, a misspelt keyword passes mypy."""
+    function = getattr(foretell.Engine, method)
+    (keywords,) = (one for one in signature(function).parameters.values() if one.kind is one.VAR_KEYWORD)
+    assert get_type_hints(function)[keywords.name] == Unpack[GenerateOptions]
 
 
 def test_all_is_sorted_and_there() -> None:

@@ -120,7 +120,9 @@ def test_replay_is_the_live_exit_of_an_answer_found(seed: int, rule: Any, region
         assert told.committed(exits[0]).tolist() == state.window[0].tolist()
     for index, step in enumerate(steps):
         assert torch.equal(told.answer(region)[index], step.before.answer[0])
-    with pytest.raises(RequestError, match=r"finds the answer in the text, and this trace has no words"):
+    with pytest.raises(
+        RequestError, match=r"finds the answer in the text, and this trace does not say how tokens are written"
+    ):
         full.replay(rule, region)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import foretell
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.loop.decode import denoise_step
-from foretell.loop.noise import uniform
+from foretell.loop.noise import draw_uniform
 from foretell.models.transformer import Transformer
 from foretell.policies.score.confidence import Confidence
 from foretell.policies.score.entropy import Entropy
@@ -64,7 +64,7 @@ def expected(model: Any, request: Request, remasking: str) -> reference.Run:
 
     def draw(step: int, position: int) -> float:
         now = state.with_text(step=torch.tensor([step]))
-        return float(uniform(now, torch.tensor([0]), torch.tensor([position]), stream=3))
+        return float(draw_uniform(now, torch.tensor([0]), torch.tensor([position]), stream=3))
 
     return reference.decode(
         lambda canvas: logits_of(model, canvas, layout.length).tolist(),

@@ -17,7 +17,7 @@ import torch
 import foretell
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.loop.decode import denoise_step
-from foretell.loop.noise import uniform, uniforms
+from foretell.loop.noise import draw_many, draw_uniform
 from foretell.loop.wrappers import Shifted
 from foretell.models.transformer import Transformer
 from foretell.recipes.recipe import Recipe
@@ -52,7 +52,7 @@ def draws(stream: int, seed: int) -> Callable[[int, int], float]:
 
     def draw(step: int, position: int) -> float:
         state.step[:] = step
-        return float(uniform(state, torch.tensor([0]), torch.tensor([position]), stream))
+        return float(draw_uniform(state, torch.tensor([0]), torch.tensor([position]), stream))
 
     return draw
 
@@ -62,7 +62,7 @@ def noises(seed: int) -> Callable[[int, int], list[float]]:
 
     def draw(step: int, position: int) -> list[float]:
         state.step[:] = step
-        row: list[float] = uniforms(state, torch.tensor([0]), torch.tensor([position]), 1, VOCAB)[0].tolist()
+        row: list[float] = draw_many(state, torch.tensor([0]), torch.tensor([position]), 1, VOCAB)[0].tolist()
         return row
 
     return draw

@@ -26,7 +26,7 @@ from foretell.policies.cache.drift import Drift
 from foretell.policies.cache.dual import Dual
 from foretell.policies.cache.off import Off
 from foretell.policies.cache.prefix import Prefix
-from foretell.policies.cache.refresh import due
+from foretell.policies.cache.refresh import needs_refresh
 from foretell.policies.score.deferred import Deferred
 from foretell.policies.score.entropy import Entropy
 from foretell.policies.score.filtered import Filtered
@@ -205,7 +205,7 @@ class Apart:
     stores = True
 
     def __call__(self, state: StateView) -> Plan:
-        return Plan(due(state, 0), state.in_block | (state.positions == 9), None, lead=False)
+        return Plan(needs_refresh(state, 0), state.in_block | (state.positions == 9), None, lead=False)
 
 
 def test_a_mask_has_its_lead_though_no_policy_reads_it() -> None:

@@ -20,7 +20,7 @@ from foretell.errors import RecipeError
 from foretell.loop.protocols import Beliefs, Verdict
 from foretell.loop.view import StateView
 from foretell.policies.stop.combined import read_files
-from foretell.policies.stop.features import ANSWER, FEATURES, features, text
+from foretell.policies.stop.features import ANSWER, FEATURES, features, text_masks
 from foretell.policies.stop.head import Head, read_head
 from foretell.policies.stop.judge import Judge
 from foretell.recipes.recipe import Recipe
@@ -39,7 +39,7 @@ class Spy:
     looks: list[Tensor] = field(default_factory=list)
 
     def reads(self, state: StateView) -> Tensor:
-        return state.answer | text(state)
+        return state.answer | text_masks(state)
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         self.looks.append(features(beliefs, state))
@@ -152,7 +152,7 @@ def test_its_text_reads_back_and_means_one_head(file: Path) -> None:
     file.write_text(head(weight=2.0).text())
     assert foretell.parse(str(recipe)) == recipe, "it can still be named"
     for copy in (late, foretell.parse(str(recipe)).stop):
-        with pytest.raises(RecipeError, match=r"is another one: its sha256 is \w+, not \w+"):
+        with pytest.raises(RecipeError, match=r"has changed: its sha256 is \w+, not \w+"):
             read_files(copy)
     assert foretell.parse(f"full stop=judge(path='{file}', bar=2)") != recipe
 

@@ -43,7 +43,7 @@ def test_ranks_are_fitted() -> None:
     assert Ranks.of(3 * torch.arange(101.0)).q50 == 150, "another scale of gaps is another fit, with the same ranks"
     with pytest.raises(RecipeError, match="got none"):
         Ranks.of(torch.empty(0))
-    with pytest.raises(RecipeError, match="do not fall, got 2"):
+    with pytest.raises(RecipeError, match="must not decrease, got 2"):
         Ranks(2.0, 1.0)
     with pytest.raises(RecipeError, match="q10 must be at least 0"):
         Ranks(-1.0)

@@ -19,7 +19,7 @@ from foretell.errors import RecipeError, RequestError
 from foretell.loop.decode import decode
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Beliefs, Inputs, Readout, Region
-from foretell.loop.spelling import Spelling, Text
+from foretell.loop.spelling import SpelledText, Spelling
 from foretell.loop.view import StateView
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.dual import Dual
@@ -149,12 +149,12 @@ def test_tokens_of_single_bytes(text: str, marker: str, answer: str) -> None:
         ("delimiter(3)", r"region.marker must be a text in quotes, got 3"),
         ("delimiter(length=-1)", r"length must be at least 0, got -1"),
         ("delimiter(end=paragraph)", r"unknown region.end 'paragraph'"),
-        ("pattern('(')", r"pattern '\(' is no regular expression: .*unterminated"),
+        ("pattern('(')", r"pattern '\(' is not a regular expression: .*unterminated"),
         ("pattern('a(b)', 2)", r"group of the region's pattern 'a\(b\)' must be from 0 to 1, got 2"),
-        ("pattern('\\d')", r"backslash that stands for nothing; write r'\\d'"),
-        ("pattern('\\bx')", r"holds a backspace; where \\b was meant"),
-        ("json('a..b')", r"path must be keys or numbers with dots between, got 'a..b'"),
-        ("json('')", r"dots between, got ''"),
+        ("pattern('\\d')", r"backslash with no meaning; write r'\\d'"),
+        ("pattern('\\bx')", r"holds a backspace; if \\b was meant"),
+        ("json('a..b')", r"path must be keys or list indices separated by dots, got 'a..b'"),
+        ("json('')", r"separated by dots, got ''"),
     ],
 )
 def test_bad_values_are_named(text: str, message: str) -> None:
@@ -163,7 +163,7 @@ def test_bad_values_are_named(text: str, message: str) -> None:
 
 
 def test_without_words_there_is_no_text() -> None:
-    with pytest.raises(RequestError, match=r"Boxed\(\) finds the answer in the text; say how tokens are written"):
+    with pytest.raises(RequestError, match=r"Boxed\(\) finds the answer in the text; give spelling="):
         lay_out([Request((3,), Layout(4), Recipe(region=Boxed()))], MASK)
 
 
@@ -252,7 +252,7 @@ def test_a_draft_that_has_not_changed_is_not_looked_through_again(monkeypatch: p
     texts: list[tuple[str, ...]] = []
     join = Spelling.join
 
-    def counted(words: Spelling, pieces: Sequence[str]) -> Text:
+    def counted(words: Spelling, pieces: Sequence[str]) -> SpelledText:
         texts.append(tuple(pieces))
         return join(words, pieces)
 
@@ -272,7 +272,7 @@ def test_what_is_remembered_is_bounded_and_changes_nothing(monkeypatch: pytest.M
     assert found(Delimiter(), *rows) == [" 7", " 12", "", " 7"]
     words = Spelling(str)
     for key in (1, 2, 3, 1):
-        assert words.once(key, partial(range, key)) == range(key)
+        assert words.find_once(key, partial(range, key)) == range(key)
     assert len(words._found) == 2
 
 

@@ -223,7 +223,7 @@ def test_regions() -> None:
     [
         (
             lambda: Prophet(reduce="median"),  # type: ignore[arg-type]
-            "did you mean|there is: mean, min, quantile",
+            "did you mean|available: mean, min, quantile",
         ),
         (lambda: Prophet(q=2), "from 0 to 1, got 2"),
         (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from foretell.engine.completion import Completion, Failure
     from foretell.engine.engine import Engine
     from foretell.engine.options import RequestTemplate
-    from foretell.engine.prompt_files import Asked
+    from foretell.engine.prompt_files import FilePrompt
 
 CHAT = "Use the chat template, or the raw text (default: the chat template if the model has one)."
 
@@ -140,7 +140,7 @@ def run(
         raise Exit(code=1)
 
 
-def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str) -> int:
+def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str) -> int:
     """Decode, and write or print each completion as soon as it is done. Return the number of failed prompts."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
     from foretell.cli.results import Ledger, Printer, line_of, totals  # noqa: PLC0415
@@ -171,7 +171,7 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
 
 
 def _decode(
-    output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str, stack: ExitStack
+    output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str, stack: ExitStack
 ) -> Iterator[tuple[int, Completion | Failure]]:
     traced = output.trace is not None
     if output.watch:
@@ -185,7 +185,7 @@ def _decode(
 
 
 def _watch(
-    output: Output, engine: Engine, template: RequestTemplate, asked: list[Asked], title: str
+    output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str
 ) -> Iterator[tuple[int, Completion | Failure]]:
     from foretell.cli.canvas import speller  # noqa: PLC0415
     from foretell.cli.console import out  # noqa: PLC0415

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from foretell.engine.prompt_files import Asked, parse_prompts, read_prompts
+from foretell.engine.prompt_files import FilePrompt, parse_prompts, read_prompts
 from foretell.errors import RequestError
 
 STDIN = "-"
 
 
-def gather(prompt: str | None, file: str | None) -> list[Asked]:
+def gather(prompt: str | None, file: str | None) -> list[FilePrompt]:
     """Return the prompts of a command: one argument (`-` reads all of standard input), or the lines of a file."""
     if (prompt is None) == (file is None):
         both = ", not both" if prompt else "; use - for either to read standard input"
         raise RequestError(f"give one prompt, or a file of them with --file{both}")
     if file is None:
-        return [Asked(1, sys.stdin.read().rstrip("\n") if prompt == STDIN else prompt or "")]
+        return [FilePrompt(1, sys.stdin.read().rstrip("\n") if prompt == STDIN else prompt or "")]
     if file != STDIN:
         return read_prompts(file)
     text = sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Text to token ids and back, with the checkpoint's own tokenizer, chat template and special tokens."""
+"""Convert text to token ids and back, with the checkpoint's tokenizer, chat template and special tokens."""
 
 from __future__ import annotations
 
@@ -27,26 +27,28 @@ from foretell.models.tokenizer import (
     separator_of,
 )
 
-NAMED = 5  # unknown words that a message names
-ALIKE = 0.75  # of difflib's ratio: short words are easily alike
-COMPARED = 5_000  # words up to which the nearest one is looked for
+NAMED = 5  # unknown words that a message lists
+ALIKE = 0.75  # difflib's ratio from which a word is suggested: short words are easily similar
+COMPARED = 5_000  # size of a vocabulary up to which the nearest word is searched for
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """What a checkpoint folder says about text. Independent of the weights: nothing here needs the model."""
+    """What a checkpoint folder says about text. It does not need the weights."""
 
     folder: Path
     tokenizer: Tokenizer  # an empty one where the folder has none: prompts are then token ids
     vocab_size: int  # token ids that the model reads
     mask_id: int | None  # None where neither config.json nor the tokenizer names a mask
-    end_ids: tuple[int, ...]  # tokens that end a text; the first one fills what is behind it
+    end_ids: tuple[int, ...]  # tokens that end a text; the first one fills what comes after it
     leading: tuple[int, ...] = ()  # special tokens that every text begins with, such as BERT's [CLS]
-    template: ChatTemplate | None = None  # for chat messages: the folder's own, else the one documented for its family
+    template: ChatTemplate | None = (
+        None  # for chat messages: that of the folder, else the one documented for its family
+    )
 
     @classmethod
     def load(cls, folder: Path | str, family: str | None = None) -> Codec:
-        """The codec in `folder`; `family` overrides the model_type of its config.json."""
+        """Load the codec of `folder`; `family` overrides the model_type of its config.json."""
         folder = Path(folder)
         settings = Settings.read(folder)
         if family is not None and family.lower() not in FAMILIES:
@@ -70,9 +72,9 @@ class Codec:
         return self.tokenizer.get_vocab_size() > 0
 
     def prompt(self, prompt: str | Sequence[Message], chat: bool | None = None) -> list[int]:
-        """Token ids of a prompt. Messages go through the chat template, and text does if `chat` is true.
+        """Return the token ids of a prompt. The chat template is applied to messages, and to text if `chat` is true.
 
-        By default, text does if the folder has a chat template of its own.
+        By default, it is applied to text if the folder itself has a chat template.
         """
         own = self.template is not None and not self.template.documented
         if isinstance(prompt, str) and not (own if chat is None else chat):
@@ -82,9 +84,9 @@ class Codec:
         return self.chat(prompt)
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """Token ids of `text`; with `special`, behind the tokens that every text begins with.
+        """Return the token ids of `text`; with `special`, after the tokens that every text begins with.
 
-        What a tokenizer would put at the end, such as BERT's [SEP], is left out: the text goes on.
+        What a tokenizer would add at the end, such as BERT's [SEP], is left out, because the text continues.
         """
         if not isinstance(text, str):
             raise RequestError(f"the text is a {type(text).__name__}; it must be a string")
@@ -97,7 +99,9 @@ class Codec:
         if unk is not None and unk in encoding.ids:
             places = [place for token, place in zip(encoding.ids, encoding.offsets, strict=True) if token == unk]
             missing = tuple(dict.fromkeys(text[start:end] for start, end in places))
-            raise VocabularyError(f"the model's vocabulary has no {_listed(missing, self.words())}{self._advice()}")
+            raise VocabularyError(
+                f"the model's vocabulary has no {_list_missing(missing, self.words())}{self._advice()}"
+            )
         return [*(self.leading if special else ()), *encoding.ids]
 
     def _check_tokenizer(self) -> None:
@@ -105,60 +109,60 @@ class Codec:
             raise RequestError(f"{self.folder}: has no tokenizer, so it cannot read text; give token ids")
 
     def _advice(self) -> str:
-        from foretell.engine.folder import BUNDLED  # noqa: PLC0415  which needs what is here
+        from foretell.engine.folder import BUNDLED  # noqa: PLC0415  it imports this module
 
         name = self.folder.name if self.folder.parent == BUNDLED else self.folder
-        return f"; list the words it has with: foretell vocab {name}"
+        return f"; list its words with: foretell vocab {name}"
 
     def chat(self, messages: Sequence[Message] | str) -> list[int]:
-        """Token ids of a conversation, up to where the assistant's next words begin; a string is one user message."""
+        """Return the token ids of a conversation, up to where the reply begins; a string is one user message."""
         self._check_tokenizer()
         if self.template is None:
-            raise RequestError(f"{self.folder}: the model has no chat template; give it plain text to go on from")
+            raise RequestError(f"{self.folder}: the model has no chat template; give it plain text to continue")
         return self.encode(self.template.render(messages))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
-        """The text of `ids`; empty without a tokenizer."""
+        """Return the text of `ids`; empty without a tokenizer."""
         if skip_special:
             hidden = {self.mask_id, *self.end_ids}  # not every tokenizer registers these as special
             ids = [token for token in ids if token not in hidden]
         return self.tokenizer.decode(list(ids), skip_special_tokens=skip_special)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """One printable string a token, to draw a canvas with: line ends and the like are escaped."""
+        """Return one printable string per token, to draw a canvas with; control characters are escaped."""
         return [self._piece(token) for token in ids]
 
     def spelling(self) -> Spelling:
-        """How tokens are written inside a text."""
-        return Spelling(self._spelled, _is_spaced(self.tokenizer))
+        """Return how tokens are written inside a text."""
+        return Spelling(self._spell, _is_spaced(self.tokenizer))
 
     def words(self) -> list[str]:
-        """The vocabulary in the order of its ids, without special tokens."""
+        """Return the vocabulary in the order of its ids, without special tokens."""
         self._check_tokenizer()
         special = {token for token, added in self.tokenizer.get_added_tokens_decoder().items() if added.special}
         return self.pieces(sorted(set(self.tokenizer.get_vocab().values()) - special))
 
     def _piece(self, token: int) -> str:
-        text = self._spelled(token)
-        if any(map(is_part, text)):  # of a character, which only the stored form shows
+        text = self._spell(token)
+        if any(map(is_part, text)):  # a part of a character, which only the stored form shows
             text = self.tokenizer.id_to_token(token) or text
         return printable(text)
 
-    def _spelled(self, token: int) -> str:
-        """A token as it stands in a text, blanks and line ends included; parts of a character as surrogate escapes."""
+    def _spell(self, token: int) -> str:
+        """Return a token as written in a text, with white space; parts of a character as surrogate escapes."""
         stored = self.tokenizer.id_to_token(token)
         if stored is None:
             return f"<{token}>"
         text = self.tokenizer.decode([token], skip_special_tokens=False)
         if "\ufffd" in text:
             return _raw(stored).decode("utf8", "surrogateescape")
-        # Decoders trim a lone token; its stored form still has the blanks, also where they are written as a sign.
+        # Decoders trim a lone token; its stored form still has the spaces, which some tokenizers write as a sign.
         spelled = stored.replace("▁", " ")
         return spelled if not text or spelled.strip() == text.strip() else text
 
 
 def _vocab_size(settings: Settings, family: Family | None) -> int:
-    """Rows of the embedding. Outside our families, config.json's embedding_size is the width of its rows."""
+    """Return the embedding's rows. Outside our families, config.json's embedding_size is the width of its rows."""
     rows = settings.count("vocab_size")
     return rows if family is None else settings.count("embedding_size", rows)
 
@@ -177,7 +181,7 @@ def _mask_id(settings: Settings, tokenizer: Tokenizer, family: Family | None, pu
 def _end_ids(
     settings: Settings, tokenizer: Tokenizer, family: Family | None, published: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """config.json's end tokens, then the tokenizer's, then those of the family's chats."""
+    """Return config.json's end tokens, then the tokenizer's, then those of the family's chats."""
     stated = settings.values.get("eos_token_id")
     ids = [*stated] if isinstance(stated, list) else [stated]
     folder = settings.file.parent
@@ -189,7 +193,7 @@ def _end_ids(
 
 
 def _leading(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """What the tokenizer puts in front of every text."""
+    """Return the tokens that the tokenizer puts before every text."""
     if tokenizer.num_special_tokens_to_add(is_pair=False) == 0:
         return ()
     sample = tokenizer.encode("a", add_special_tokens=True)
@@ -198,14 +202,14 @@ def _leading(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def _is_spaced(tokenizer: Tokenizer) -> bool:
-    """Whether the decoder puts a blank between two bare words: tried on the first two of the vocabulary."""
+    """Return whether the decoder puts a space between two bare words, tried on the first two of the vocabulary."""
     stored = ((token, tokenizer.id_to_token(token)) for token in range(tokenizer.get_vocab_size()))
     words = (token for token, name in stored if name and name.isascii() and name.isalpha())
     return " " in tokenizer.decode(list(islice(words, 2))).strip()
 
 
 def _raw(stored: str) -> bytes:
-    """The bytes of a token that is a part of a character, in either of the ways in which tokenizers write bytes."""
+    """Return the bytes of a token that is a part of a character, in either of the notations of tokenizers."""
     lone = re.fullmatch("<0x([0-9A-Fa-f]{2})>", stored)
     if lone:
         return bytes.fromhex(lone[1])
@@ -215,14 +219,14 @@ def _raw(stored: str) -> bytes:
 
 @cache
 def _byte_letters() -> dict[str, int]:
-    """GPT-2's letter for each byte: its own where that can be seen, the others from 256 on in their order."""
+    """Return GPT-2's letter of each byte: the same code if it is visible, the others from 256 on in order."""
     seen = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {chr(256 + at): byte for at, byte in enumerate(hidden)}
 
 
 def _documented_template(family: Family | None, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """The family's published template, where the tokenizer knows the tokens that it writes."""
+    """Return the family's published template, if the tokenizer knows the tokens that it uses."""
     if family is None or family.chat_template is None:
         return None
     written = [name for name in family.special if name in family.chat_template]
@@ -231,8 +235,8 @@ def _documented_template(family: Family | None, tokenizer: Tokenizer) -> ChatTem
     return ChatTemplate(f"the documented {family.name} template", family.chat_template, documented=True)
 
 
-def _listed(missing: Sequence[str], words: Sequence[str]) -> str:
-    """The first few of the missing words, each with the nearest one that there is."""
+def _list_missing(missing: Sequence[str], words: Sequence[str]) -> str:
+    """Return the first few missing words, each with the nearest known one."""
     named = ", ".join(repr(word) + _hint(word, words) for word in missing[:NAMED])
     return named + (f" and {len(missing) - NAMED} more words" if len(missing) > NAMED else "")
 

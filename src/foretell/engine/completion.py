@@ -1,4 +1,4 @@
-"""What an engine hands out: completions, failures, and the frames of a decoding that someone watches."""
+"""What an engine returns: completions, failures, and one frame per step of a stream."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from foretell.engine.outcome import Finish, Outcome
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.trace import Trace, with_words
 from foretell.errors import ForetellError
+from foretell.loop.checks import ask_region
 from foretell.loop.decode import Step
 from foretell.loop.spelling import Spelling
 from foretell.policies.transfer.quota import Quota
 from foretell.recipes.text import name_of
 
-NO_MASK = -1  # a finished window holds none
+NO_MASK = -1  # a finished window holds no mask
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One decoded text, and what it took."""
+    """One decoded text, and the work that it took."""
 
     text: str  # empty without a tokenizer
-    answer: str | None  # the text of the answer region, where one was laid out or found
+    answer: str | None  # the text of the answer region, if one was declared or found
     tokens: tuple[int, ...]  # the whole window
     response_tokens: int  # of the text, up to its end
     prompt_tokens: int
@@ -43,12 +44,12 @@ class Completion:
     measure: str | None = None  # the name of that measure, e.g. "mean gap"
     trace: Trace | None = None
     notes: tuple[str, ...] = ()
-    given: int = 0  # steps of the budget that nothing could take, because positions of the window were pinned
+    given: int = 0  # steps of the budget that were not needed, because positions of the window were pinned
     stop_string: str | None = None  # the stop string at which the text was cut
 
     @property
     def saved(self) -> int:
-        """Steps fewer than a decoding takes that fills its masks one by one, or as the budget says, to the end."""
+        """How many steps fewer it took than the same decoding without early stopping or parallel filling."""
         return max(0, self.budget - self.given - self.steps)
 
     @property
@@ -58,7 +59,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that cannot be decoded, in the place of its completion; those beside it are decoded all the same."""
+    """A request that cannot be decoded, in place of its completion. Other requests are not affected."""
 
     error: ForetellError
 
@@ -68,31 +69,31 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One step as a person may watch it. The last frame carries the completion."""
+    """One step of a stream. The last frame has the completion."""
 
     step: int  # from 0
     budget: int
     tokens: tuple[int, ...]  # [N] the draft
-    filled: tuple[bool, ...]  # [N] positions that hold a token for good
+    filled: tuple[bool, ...]  # [N] positions that are not masked
     fresh: tuple[bool, ...]  # [N] of those, the ones that this step filled
     pinned: tuple[bool, ...]  # [N]
     answer: tuple[bool, ...]  # [N]
     settled: bool  # whether this step committed everything
-    gauge: tuple[float, float] | None  # what the stopping rule watches, and its bar
-    measure: str = "gap"  # what that is called
-    progress: float = 0.0  # p as the stopping rule counts it; by steps for a rule that does not
-    text: str = ""  # the draft as it would be read
+    gauge: tuple[float, float] | None  # the value that the stopping rule compares, and its bar
+    measure: str = "gap"  # the name of that value
+    progress: float = 0.0  # p as the stopping rule counts it, otherwise by steps
+    text: str = ""  # the text of the draft
     completion: Completion | None = None
 
 
 def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, int]:
-    """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
+    """Return the text of a window and the number of its tokens, up to an end with nothing pinned after it."""
     kept = tokens[: _end(tokens, layout, codec)]
     return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
 
 
 def cut_text(text: str, stop_strings: Sequence[str]) -> tuple[str, str | None]:
-    """The text before the first stop string in it, and that string; all of the text and None if it has none."""
+    """Return the text before its first stop string, and that string; the whole text and None if it has none."""
     found = [(text.find(one), one) for one in stop_strings if one in text]
     if not found:
         return text, None
@@ -101,9 +102,9 @@ def cut_text(text: str, stop_strings: Sequence[str]) -> tuple[str, str | None]:
 
 
 def _count_tokens(text: str, tokens: Sequence[int], codec: Codec) -> int:
-    """How many of the first `tokens` hold `text`, with which their own text begins.
+    """Return how many of `tokens` spell `text`, which is the beginning of their text.
 
-    White space is left out of it: decoders put blanks between two tokens depending on what follows.
+    White space is ignored, because decoders put spaces between two tokens depending on what follows.
     """
 
     def holds_text(count: int) -> bool:
@@ -126,7 +127,7 @@ def _end(tokens: Sequence[int], layout: Layout, codec: Codec) -> int:
 def completion_of(
     outcome: Outcome, notes: tuple[str, ...], codec: Codec, spelling: Spelling, stop_strings: Sequence[str] = ()
 ) -> Completion:
-    """An outcome in words, its text and its answer each cut before the first stop string in it."""
+    """Make a completion of an outcome, its text and its answer each cut before their first stop string."""
     request, tokens = outcome.request, outcome.tokens
     whole, size = text_of(tokens, request.layout, codec)
     text, stop_string = cut_text(whole, stop_strings)
@@ -155,7 +156,7 @@ def completion_of(
 
 
 def _budget_notes(outcome: Outcome) -> Iterator[str]:
-    """Say so where the budget, and not the transfer, decided what was filled."""
+    """Yield a note if the budget, and not the transfer, decided what was filled."""
     if outcome.forced:
         request, rule = outcome.request, name_of(outcome.request.recipe.transfer)
         yield (
@@ -166,7 +167,7 @@ def _budget_notes(outcome: Outcome) -> Iterator[str]:
 
 
 def scheduled_steps(request: Request) -> int:
-    """Steps of a decoding that keeps to its schedule up to the end: pinned positions take none."""
+    """Return the number of steps that the schedule takes without stopping early; pinned positions take none."""
     layout, transfer = request.layout, request.recipe.transfer
     pinned, size = {offset for offset, _ in layout.pins}, request.recipe.block_length or layout.length
     steps = due = 0
@@ -181,10 +182,10 @@ def scheduled_steps(request: Request) -> int:
 
 
 def answer_of(tokens: Sequence[int], request: Request, codec: Codec, spelling: Spelling) -> str | None:
-    """The part of a finished window's text that stands in the answer region, where one was laid out or is found."""
+    """Return the text in the answer region of a finished window, or None if there is no region."""
     if request.recipe.region.sought:
         state = lay_out([request], NO_MASK, codec.end_ids, spelling=spelling)
-        place = request.recipe.region(state.with_text(draft=torch.tensor([tokens])))[0].tolist()
+        place = ask_region(request.recipe.region, state.with_text(draft=torch.tensor([tokens])))[0].tolist()
         found = [token for token, inside in zip(tokens, place, strict=True) if inside]
         return codec.decode(found).strip() if found else None
     if request.layout.answer is None or not codec.reads_text:

@@ -1,4 +1,4 @@
-"""The public face: load a checkpoint, generate, stream."""
+"""The public interface: load a checkpoint, generate, stream."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from foretell.models.load import load_model
 from foretell.models.transformer import UNBOUNDED, Transformer
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
-AHEAD = 256  # requests of a list among which prompts of like length are looked for
-SMALL = 50_000_000  # parameters up to which handing work to other threads costs more than the work
+AHEAD = 256  # requests of a list among which prompts of similar length are grouped
+SMALL = 50_000_000  # parameters up to which several threads are slower than one
 
 
 class Streamer(Protocol):
-    """transformers' streamer protocol; `put_draft(value=ids)` is called too where a streamer has it."""
+    """transformers' streamer protocol; `put_draft(value=ids)` is called too if the streamer has it."""
 
     def put(self, value: Tensor) -> None: ...
 
@@ -41,7 +41,7 @@ class Streamer(Protocol):
 
 
 class Engine:
-    """A model with its tokenizer. Everything it decodes goes through the one loop."""
+    """A model with its tokenizer. Everything that it decodes goes through one scheduler and one loop."""
 
     def __init__(self, model: Denoiser, codec: Codec, layouts: Mapping[str, Any] | None = None) -> None:
         self.model, self.codec, self.layouts = model, codec, layouts or {}
@@ -51,9 +51,11 @@ class Engine:
         self.device = weights[0].device if weights else torch.device("cpu")
         self.dtype = str(weights[0].dtype).removeprefix("torch.") if weights else None
         self.size = sum(weight.numel() for weight in weights)
-        self.threads = 1 if self.size <= SMALL else None  # of torch while this model decodes; None: torch's own choice
+        self.threads = (
+            1 if self.size <= SMALL else None
+        )  # torch threads while this model decodes; None: torch's default
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
-        self.usage = Usage()  # columns of everything that went through `generate` and `generate_iter`
+        self.usage = Usage()  # columns of all requests that went through `generate` and `generate_iter`
 
     def __repr__(self) -> str:
         return (
@@ -62,11 +64,11 @@ class Engine:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The sha256 of the checkpoint's files; reads all of them, once."""
+        """The sha256 of the checkpoint's files, which are all read once."""
         return model_hash(self.codec.folder)
 
     def use_threads(self, threads: int | None = None) -> None:
-        """Have torch use as many from now on, in everything: by default one for a small model, else its own choice."""
+        """Set the number of torch threads of this process. Default: one for a small model, else torch's default."""
         if threads is not None and threads < 1:
             raise RequestError(f"threads must be at least 1, got {threads}")
         self.threads = threads or self.threads
@@ -171,7 +173,7 @@ class Engine:
             else:
                 accepted.append((index, template))
         if failed and errors == "raise":
-            raise _named(failed) from failed[0][1].error
+            raise _name_failed(failed) from failed[0][1].error
         return self._run(scheduler, failed, accepted)
 
     def _run(
@@ -189,7 +191,7 @@ class Engine:
         return completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)
 
     def _scheduler(self, batch_size: int, *, record: bool) -> Scheduler:
-        # Every request of a list is wanted, so any of them may be passed over for one that needs less padding.
+        # All requests of a list are known, so any of them may be passed over for one that needs less padding.
         return Scheduler(self.model, self.codec.end_ids, batch_size, record, self.device, AHEAD, AHEAD, self.spelling)
 
     def stream(self, prompt: Prompt, *, trace: bool = False, **options: Unpack[GenerateOptions]) -> Iterator[Frame]:
@@ -213,7 +215,7 @@ class Engine:
             yield replace(frame, text=text, completion=done)
 
     def template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
-        """Return what a call of `generate` with these options decodes with, whatever the prompt."""
+        """Return what a call of `generate` with these options uses for every prompt."""
         given = Options.of(options)
         template = make_template(given, self.codec, self.layouts)
         if not self.codec.reads_text:
@@ -223,7 +225,7 @@ class Engine:
             if token == self.model.mask_id:
                 raise RequestError(f"the mask token {self.model.mask_id} cannot be pinned")
             if not 0 <= token < vocabulary:
-                raise RequestError(f"token {token} pinned at {offset} is not one of the vocabulary's {vocabulary}")
+                raise RequestError(f"token {token} pinned at {offset} is outside the vocabulary of {vocabulary} tokens")
         if not isinstance(given.stop, Certificate):
             return template
         remarks = given.stop.remarks(template.recipe, template.layout, self.fingerprint, self.dtype)
@@ -244,15 +246,15 @@ class Engine:
             raise RequestError("the prompt holds the mask token; only positions of the window can be filled")
         if len(ids) + template.layout.length > self.context:
             sizes = f"a prompt of {len(ids)} tokens and a window of {template.layout.length}"
-            raise RequestError(f"{sizes} are more than the {self.context} that this model was made for")
+            raise RequestError(f"{sizes} exceed the context of {self.context} tokens that this model supports")
         return Request(tuple(ids), template.layout, template.recipe, template.seed)
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
-        """The text that a window holds, and the number of its tokens: up to an end with nothing pinned behind it."""
+        """Return the text of a window and the number of its tokens, up to an end with nothing pinned after it."""
         return text_of(tokens, layout, self.codec)
 
     def answer(self, tokens: Sequence[int], request: Request) -> str | None:
-        """The part of that text which stands in the answer region, where one was laid out or is found."""
+        """Return the text in the answer region, or None if there is no region."""
         return answer_of(tokens, request, self.codec, self.spelling)
 
     def _feed(self, prompt: Prompt, template: RequestTemplate, streamer: Streamer, trace: bool) -> Completion:
@@ -275,13 +277,13 @@ def load(
     device: str = "cpu",
     dtype: str | torch.dtype | None = None,
     *,
-    compile: bool = False,  # noqa: A002  the word that torch has for it
+    compile: bool = False,  # noqa: A002  named after torch.compile
     quantize: str | None = None,
 ) -> Engine:
-    """An engine for a checkpoint folder, or for a bundled model by its name.
+    """Load an engine from a checkpoint folder, or a bundled model by its name.
 
-    `quantize="int8"` rounds the weights between embedding and head, `compile=True` has torch translate them; either
-    may change a token where two are nearly equal, and int8 others too.
+    `quantize="int8"` rounds the weights between embedding and head, `compile=True` compiles the layers with torch.
+    Either may change a token if two are nearly equally likely; int8 may change others too.
     """
     folder = folder_of(model)
     check_quantize(quantize)
@@ -292,12 +294,12 @@ def load(
         compile_blocks(_network(loaded))
     engine = Engine(loaded, codec, layouts_of(folder))
     if quantize is not None:
-        engine.dtype = f"{engine.dtype}+{quantize}"  # what a certificate holds for
+        engine.dtype = f"{engine.dtype}+{quantize}"  # part of what a certificate is valid for
     return engine
 
 
-def _named(failed: list[tuple[int, Failure]]) -> ForetellError:
-    """The first failure's error, with its place in the list."""
+def _name_failed(failed: list[tuple[int, Failure]]) -> ForetellError:
+    """Return the first failure's error with its place in the list."""
     index, failure = failed[0]
     more = f", nor can {len(failed) - 1} more" if len(failed) > 1 else ""
     return type(failure.error)(f"prompts[{index}] cannot be decoded{more}: {failure}")
@@ -310,7 +312,7 @@ def _take_steps(scheduler: Scheduler) -> Iterator[Outcome | None]:
 
 
 def _network(model: Any) -> Any:
-    """What is behind a denoiser's wrappers."""
+    """Return the network inside a denoiser's wrappers."""
     while hasattr(model, "inner"):
         model = model.inner
     return getattr(model, "network", model)

@@ -1,4 +1,4 @@
-"""Requests that can share a batch: those that wait, in line, and those in flight, in one state."""
+"""Requests that can share a batch: a queue of waiting requests, and one state for the running ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from foretell.recipes.recipe import Recipe
 
 @dataclass(slots=True)
 class Waiting:
-    """A request in line."""
+    """A request in the queue."""
 
     ticket: int
     request: Request
@@ -37,17 +37,17 @@ class Group:
     state: DecodeState | None = None
     ahead: StepPlan | None = None  # of the next step; None after rows have joined or left
 
-    def call(self, lookahead: int, patience: int) -> None:
-        """Make a row of one request in line: of the first `lookahead`, the one that adds the least padding.
+    def admit_one(self, lookahead: int, patience: int) -> None:
+        """Move one waiting request to the rows: of the first `lookahead`, the one that adds the least padding.
 
-        The first in line has been passed over most often; after `patience` times it is its turn, whatever it adds.
+        The first one has been passed over most often; after `patience` times it is taken, whatever padding it adds.
         """
         near = self.waiting[:lookahead]
         at = 0
         if self.rows and near[0].passed < patience:
             widest = max(len(row.request.prompt) for row in self.rows)
             sizes = [len(one.request.prompt) for one in near]
-            # The padded columns of a full pass with it, up to what is the same for all.
+            # The padding of a full pass with request i, up to a constant.
             at = min(range(len(near)), key=lambda i: max(widest, sizes[i]) * (len(self.rows) + 1) - sizes[i])
         for one in near[:at]:
             one.passed += 1
@@ -55,12 +55,12 @@ class Group:
         self.rows.append(Row(chosen.ticket, chosen.request, time.perf_counter(), chosen.observers, chosen.recorder))
 
     @property
-    def unseated(self) -> list[Request]:
+    def joining(self) -> list[Request]:
         """Requests of the rows that the state does not hold yet."""
         return [row.request for row in self.rows[0 if self.state is None else len(self.state.window) :]]
 
-    def seat(self, fresh: DecodeState) -> None:
-        """Add the laid out `unseated` rows to the state."""
+    def join(self, fresh: DecodeState) -> None:
+        """Add the state of the `joining` requests to that of the batch."""
         self.state, self.ahead = fresh if self.state is None else self.state.join(fresh), None
 
     def take_step(self, model: Denoiser) -> dict[int, Outcome]:
@@ -71,16 +71,16 @@ class Group:
         for index, row in enumerate(self.rows):
             row.observe(step, index)
         done = [index for index, over in enumerate(step.ahead.finished) if over]
-        # A row that settles is done, unless its commit is checked: otherwise there is nothing to ask the device.
+        # A row that settles is done, unless its commit is checked: so `settled` is copied to the host only then.
         if done or self.recipe.verify.passes:
             for index, settled in enumerate(step.settled.tolist()):
                 if settled:
                     self.rows[index].settle(step, index)
         return {index: outcome_of(index, self.rows[index], step) for index in done}
 
-    def leave(self, going: Collection[int]) -> None:
-        """Rows leave the batch, the last ones take their places, and columns that nobody uses any more are cut off."""
-        assert self.state is not None, "rows that leave have a state"
+    def remove(self, going: Collection[int]) -> None:
+        """Remove rows, move the last ones to their places, and cut off columns that are only padding now."""
+        assert self.state is not None, "rows to remove have a state"
         count = len(self.rows) - len(going)
         movers = [index for index in range(count, len(self.rows)) if index not in going]
         keep = [movers.pop() if index in going else index for index in range(count)]
@@ -94,5 +94,5 @@ class Group:
         self.state = kept.trim(widest) if widest < kept.prompt_length else kept
 
     def usage(self, rows: Collection[int]) -> Usage:
-        """What some rows have taken by now."""
+        """Return the columns that some rows have taken so far."""
         return Usage() if self.state is None else usage_of(list(rows), self.state, self.recipe.guidance > 0)

@@ -1,8 +1,8 @@
-"""What to write here in place of the keywords that other decoders take."""
+"""What to write instead of the keywords of other decoders."""
 
 from __future__ import annotations
 
-_CACHE = 'recipe="prefix" (the prefix is cached), recipe="dual" or recipe="fast-dllm" (all but the block is)'
+_CACHE = 'recipe="prefix" (caches the prefix), recipe="dual" or recipe="fast-dllm" (cache all but the block)'
 _TRACE = "trace=True, which keeps every step in completion.trace"
 _FILES = "config.json of the checkpoint folder, which names the special tokens"
 _SAMPLING = "temperature, top_p or top_k, which sample; without them decoding is greedy"
@@ -17,7 +17,7 @@ HINTS = {
     # Dream
     "alg_temp": 'recipe="dream score=noisy(filtered(entropy),{value})"',
     "eps": 'recipe="dream transfer.eps={value}"',
-    "generation_logits_hook_func": "a policy of your own in the recipe (README, Write your own rule)",
+    "generation_logits_hook_func": "your own policy in the recipe (README, Write your own rule)",
     "generation_tokens_hook_func": "stream, which yields one frame per step",
     "mask_token_id": _FILES,
     "output_history": _TRACE,
@@ -53,7 +53,7 @@ HINTS = {
 
 
 def hint_for(name: str, value: object) -> str | None:
-    """The message for a keyword of another decoder; None for a name that none of them has."""
+    """Return the message for a keyword of another decoder; None if no other decoder has it."""
     if name not in HINTS:
         return None
     return f"unknown argument {name!r}; write instead: {HINTS[name].format(value=value)}"

@@ -1,4 +1,4 @@
-"""What a caller may ask for, under the names that the field already types, turned into a recipe and a layout."""
+"""The options of a request, under the names that other decoders use, and how they become a recipe and a layout."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from foretell.engine.codec import Codec
 from foretell.engine.hints import hint_for
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import LayoutError, RequestError, one_of, unknown, whole
+from foretell.loop.checks import ask_reads
 from foretell.loop.protocols import Score, Stop, Transfer
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.sample.gumbel import Gumbel
@@ -53,8 +54,8 @@ REMASKINGS: dict[str, Score] = {
     "margin": Margin(),
     "entropy": Entropy(),
 }
-WINDOW = 256  # positions generated unless someone says otherwise
-ANSWER = 5  # tokens watched behind a suffix unless someone says otherwise, as in the released code
+WINDOW = 256  # default number of generated positions
+ANSWER = 5  # default number of answer tokens after a suffix, as in the released code
 KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("recipe",), (str, Recipe), "a recipe or its text"),
     (("layout", "remasking", "suffix"), str, "a text"),
@@ -62,11 +63,11 @@ KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("answer_start",), int, "a whole number"),
 )
 NO_REGION = (
-    "this window has no answer region, so {rule} never stops early and the transfer decodes alone; give a suffix and "
-    "an answer length, a region that is found in the text (region=delimiter), or region=masked to watch every mask"
+    "this window has no answer region, so {rule} never stops early and the transfer alone decides; give a suffix and "
+    "an answer length, a region that is found in the text (region=delimiter), or region=masked to read every mask"
 )
 
-NO_TEXT = "this model's folder has no tokenizer, so the completion has tokens and no text"
+NO_TEXT = "this model's folder has no tokenizer, so the completion has tokens but no text"
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -106,7 +107,7 @@ class Options:
     block_length: int | None = None
     remasking: str | None = None
     threshold: float | None = None  # fill every mask of this confidence at once
-    entropy_bound: float | None = None  # fill as many masks at once as this much entropy pays for
+    entropy_bound: float | None = None  # fill as many masks at once as this entropy budget allows
     suffix: str | None = None
     answer_length: int | None = None
     answer_start: int | None = None
@@ -116,14 +117,14 @@ class Options:
     top_k: int | None = None
     cfg_scale: float | None = None
     stop_at_eos: bool | None = None
-    stop: Stop | Certificate | None = None  # in place of the recipe's
+    stop: Stop | Certificate | None = None  # replaces the recipe's
     stop_strings: tuple[str, ...] | None = None  # the finished text is cut before the first of them
-    chat: bool | None = None  # put text into the chat template; by default if the folder has one of its own
+    chat: bool | None = None  # put text into the chat template; by default if the folder has one
     seed: int = 0
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
-        """Options from keyword arguments; aliases are understood, anything else is an error."""
+        """Return options from keyword arguments or their aliases. Raises RequestError for any other keyword."""
         known = {field.name for field in fields(cls)}
         named: dict[str, Any] = {}
         for name, value in given.items():
@@ -131,27 +132,27 @@ class Options:
             if ours not in known:
                 raise RequestError(hint_for(name, value) or unknown("argument", name, known))
             if ours in named:
-                raise RequestError(f"{name!r} is another name of {ours!r}, which is given already")
+                raise RequestError(f"{name!r} is another name of {ours!r}, which is given as well")
             named[ours] = value
         for name, value in named.items():
-            _typed(name, value)
+            _check_type(name, value)
         if named.get("stop") is not None:
             named["stop"] = stop_of(named["stop"])
         if named.get("stop_strings") is not None:
             named["stop_strings"] = _stop_strings(named["stop_strings"])
         return cls(**named)
 
-    def over(self, defaults: Options) -> Options:
-        """These options, with a model's defaults where nothing was said."""
-        unsaid = {
+    def with_defaults(self, defaults: Options) -> Options:
+        """Return these options, with a model's `defaults` for those that are None."""
+        missing = {
             field.name: getattr(defaults, field.name) for field in fields(self) if getattr(self, field.name) is None
         }
-        return replace(self, **unsaid)
+        return replace(self, **missing)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTemplate:
-    """Options made concrete: what every request of one call shares."""
+    """Resolved options: what all requests of one call share."""
 
     layout: Layout
     recipe: Recipe
@@ -161,8 +162,8 @@ class RequestTemplate:
     stop_strings: tuple[str, ...] = ()
 
 
-def _typed(name: str, value: object) -> None:
-    """An error unless the value is of the kind that `Options` says; other numbers are checked where they are used."""
+def _check_type(name: str, value: object) -> None:
+    """Raise RequestError unless a value has the type in `Options`; other numbers are checked where they are used."""
     if name == "chat" and not isinstance(value, bool | None):
         raise RequestError(f"chat must be True, False or None, got {value!r:.80}")
     for names, kinds, words in KINDS:
@@ -180,40 +181,42 @@ def _stop_strings(given: object) -> tuple[str, ...]:
 def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> RequestTemplate:
     """Decide the window, the pinned tokens and the recipe of a call."""
     preferred = Options(**model_defaults(options, layouts))
-    # The model's preferences change a preset; settings in the recipe's own text, and options, change what comes out.
+    # The model's preferences change the preset; then the settings in the recipe's text apply, then the options.
     recipe = _apply(options, parse(options.recipe, partial(_apply, preferred)))
     read_files(recipe.stop)
-    layout = _layout(options.over(preferred), codec)
+    layout = _layout(options.with_defaults(preferred), codec)
     whole("seed", options.seed, 0, 2**63 - 1)
     notes = () if can_stop(recipe, layout) else (NO_REGION.format(rule=name_of(recipe.stop)),)
     return RequestTemplate(layout, recipe, options.seed, notes, options.chat, options.stop_strings or ())
 
 
 def can_stop(recipe: Recipe, layout: Layout) -> bool:
-    """Whether the stopping rule has anything to watch, where there is a rule at all."""
+    """Return whether the stopping rule has positions to read; true if there is no rule."""
     if recipe.stop == Never() or recipe.region.sought:
         return True
-    return bool(recipe.stop.reads(lay_out([Request((), layout, recipe)], mask_id=-1)).any())
+    return bool(ask_reads(recipe.stop, lay_out([Request((), layout, recipe)], mask_id=-1)).any())
 
 
-def without_text(asked: RequestTemplate) -> RequestTemplate:
+def without_text(template: RequestTemplate) -> RequestTemplate:
     """Add a note that there is no tokenizer. Raises RequestError if the recipe has to read text."""
-    if asked.recipe.region.sought:
-        region = format_value(asked.recipe.region)
+    if template.recipe.region.sought:
+        region = format_value(template.recipe.region)
         raise RequestError(f"region={region} looks for the answer in the text, and the model's folder has no tokenizer")
-    if asked.stop_strings:
-        raise RequestError(f"stop_strings={asked.stop_strings} cut the text, and the model's folder has no tokenizer")
-    return replace(asked, notes=(*asked.notes, NO_TEXT))
+    if template.stop_strings:
+        raise RequestError(
+            f"stop_strings={template.stop_strings} cut the text, and the model's folder has no tokenizer"
+        )
+    return replace(template, notes=(*template.notes, NO_TEXT))
 
 
 def model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The layout that is asked for, or the default one, as the model's folder describes it."""
+    """Return the requested layout, or the default one, as the model's folder describes it."""
     described = layouts.get("layouts", {})
     name = options.layout or layouts.get("default")
     if name is None:
         return {}
     if name not in described:
-        have = unknown("layout", name, described) if described else f"this model describes no layouts, so not {name!r}"
+        have = unknown("layout", name, described) if described else f"this model has no layouts, so {name!r} is unknown"
         raise RequestError(have)
     found: Mapping[str, Any] = described[name]
     return found
@@ -230,14 +233,14 @@ def _apply(options: Options, recipe: Recipe) -> Recipe:
         "sample": _sample(options),
         "transfer": _transfer(options),
         "stop": options.stop if certified is None else certified.rule,
-        # A rule looks where it was certified, unless the recipe says where.
+        # A rule reads the region it was certified for, unless the recipe names one.
         "region": None if certified is None or recipe.region != Fixed() else certified.holds_for.region,
     }
     return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 
 
 def _remasking(name: str) -> Score:
-    if name == "origin":  # Dream's: not an order, but which masks are filled
+    if name == "origin":  # Dream's name: it chooses which masks are filled, not an order
         raise RequestError(
             "remasking 'origin' fills masks at random; write recipe=\"dream transfer=timesteps(independent=true)\""
         )
@@ -277,18 +280,19 @@ def _layout(options: Options, codec: Codec) -> Layout:
     suffix = codec.encode(options.suffix) if options.suffix else []
     answer = ANSWER if options.answer_length is None else options.answer_length
     whole("answer_length", answer, 1)
-    behind = Layout.with_suffix(length, suffix, answer, options.answer_start)
-    for offset, _ in behind.pins:
+    suffixed = Layout.with_suffix(length, suffix, answer, options.answer_start)
+    for offset, _ in suffixed.pins:
         if offset in pins:
-            raise LayoutError(f"position {offset} is pinned, and the suffix {options.suffix!r} wants it too")
-    return Layout(length, tuple(sorted((pins | dict(behind.pins)).items())), behind.answer)
+            raise LayoutError(f"position {offset} is pinned, but the suffix {options.suffix!r} needs it too")
+    return Layout(length, tuple(sorted((pins | dict(suffixed.pins)).items())), suffixed.answer)
 
 
 def _pins(pins: Mapping[int, int | str], codec: Codec) -> dict[int, int]:
-    spelled_out: dict[int, int] = {}
+    """Return the pinned token of each offset, with texts encoded."""
+    tokens_at: dict[int, int] = {}
     for offset, what in pins.items():
         if not isinstance(offset, int) or not isinstance(what, int | str):
             raise RequestError(f"pins map a window offset to a token id or a text, got {offset!r}: {what!r}")
         tokens = codec.encode(what) if isinstance(what, str) else [what]
-        spelled_out |= {offset + i: token for i, token in enumerate(tokens)}
-    return spelled_out
+        tokens_at |= {offset + i: token for i, token in enumerate(tokens)}
+    return tokens_at

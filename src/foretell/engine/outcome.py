@@ -1,4 +1,4 @@
-"""What becomes of a request: its row while it is in flight, its outcome, and the work that it took."""
+"""A request while it is decoded (its row) and afterwards (its outcome), and the work that it took."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from foretell.engine.trace import Recorder, Trace
 from foretell.loop.decode import Step
 from foretell.loop.state import DecodeState
 
-Observer = Callable[[Step, int], None]  # a step, and which row of the batch it is about
-Finish = Literal["complete", "settled", "eos"]  # the schedule ran out · the stopping rule fired · the text ended
+Observer = Callable[[Step, int], None]  # called with a step and a row of the batch
+Finish = Literal["complete", "settled", "eos"]  # all masks filled on schedule · stopped early · the text ended
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Columns of forward passes: those that rows needed, and those that were computed for them."""
 
-    columns_needed: int = 0  # needed
-    columns_computed: int = 0  # padding, and what fills a pass up to a rectangle, included
+    columns_needed: int = 0
+    columns_computed: int = 0  # including padding, and columns that only make a pass rectangular
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(self.columns_needed + other.columns_needed, self.columns_computed + other.columns_computed)
 
     @property
     def padding(self) -> float:
-        """The share of the columns that nobody needed."""
+        """The share of computed columns that were not needed."""
         return 1 - self.columns_needed / self.columns_computed if self.columns_computed else 0.0
 
 
@@ -46,14 +46,14 @@ class Outcome:
     finish: Finish
     seconds: float
     value: float | None  # what the stopping rule measured when it settled
-    measure: str | None  # what that is called
+    measure: str | None  # the name of that value
     forced: int  # tokens filled only because the budget ended
     trace: Trace | None
 
 
 @dataclass(slots=True)
 class Row:
-    """A request in flight."""
+    """A request that is being decoded."""
 
     ticket: int
     request: Request
@@ -65,12 +65,12 @@ class Row:
     measure: str | None = None
 
     def observe(self, step: Step, index: int) -> None:
-        """Show a step to everyone who watches this row, which is number `index` of the batch."""
+        """Call the observers of this row, which is number `index` of the batch."""
         for observer in self.observers:
             observer(step, index)
 
     def settle(self, step: Step, index: int) -> None:
-        """Keep why this row, which is number `index` of the batch, was committed early."""
+        """Note when and why this row, which is number `index` of the batch, was committed early."""
         self.exit = int(step.before.step[index])
         if step.verdict.value is not None:
             self.value, self.measure = float(step.verdict.value[index]), step.verdict.measure

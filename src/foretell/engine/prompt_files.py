@@ -1,4 +1,4 @@
-"""Prompts in files: JSON lines or plain text, with an error that names the line."""
+"""Read prompts from files: JSON lines or plain text, with errors that name the line."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One prompt, what to call it, and where it was read."""
+class FilePrompt:
+    """One prompt, its id, and the place where it was read."""
 
     id: str | int
     prompt: Prompt
     where: str = ""  # "prompts.jsonl, line 3"
-    answer: object = None  # the right one as the file has it, for those who grade
+    answer: object = None  # the right answer, if the file has one, for grading
 
 
-def read_prompts(file: str | Path) -> list[Asked]:
-    """The prompts of a file: JSON lines, or a .txt whose every line is one."""
+def read_prompts(file: str | Path) -> list[FilePrompt]:
+    """Read the prompts of a file: JSON lines, or a .txt with one prompt per line."""
     try:
         text = Path(file).read_text(encoding="utf8")
     except OSError as error:
@@ -36,27 +36,27 @@ def read_prompts(file: str | Path) -> list[Asked]:
     return parse_prompts(text, str(file), plain=Path(file).suffix == ".txt")
 
 
-def parse_prompts(text: str, title: str, plain: bool) -> list[Asked]:
-    """The prompts of a text that came from `title`; `plain` if each line is a prompt as it stands."""
-    # Not splitlines: a prompt may hold the line ends of other alphabets.
+def parse_prompts(text: str, title: str, plain: bool) -> list[FilePrompt]:
+    """Parse the prompts of a text that came from `title`; if `plain`, each line is a prompt."""
+    # Not splitlines: a prompt may hold Unicode line separators.
     lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise RequestError(f"{title} has no prompts in it")
-    return [_asked(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
+    return [_parse_line(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
 
 
-def _asked(line: str, number: int, where: str, plain: bool) -> Asked:
+def _parse_line(line: str, number: int, where: str, plain: bool) -> FilePrompt:
     if plain:
-        return Asked(number, line, where)
+        return FilePrompt(number, line, where)
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
         raise RequestError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from error
     if isinstance(value, str):
-        return Asked(number, value, where)
+        return FilePrompt(number, value, where)
     if not isinstance(value, dict):
         raise RequestError(f"{where}: must be a string or an object, got {line.strip()[:40]}")
-    return Asked(_id(value, number, where), _prompt(value, where), where, value.get("answer"))
+    return FilePrompt(_id(value, number, where), _prompt(value, where), where, value.get("answer"))
 
 
 def _id(value: Mapping[str, Any], number: int, where: str) -> str | int:
@@ -73,19 +73,19 @@ def _prompt(value: Mapping[str, Any], where: str) -> Prompt:
     if not given:
         stray = next((key for key in value if key != "id"), "")
         raise RequestError(f"{where}: {unknown('key', stray, ('prompt', 'messages', 'id'))}")
-    said = value[given[0]]
+    content = value[given[0]]
     if given == ["messages"]:
-        return _messages(said, where)
-    if not isinstance(said, str):
-        raise RequestError(f'{where}: "prompt" must be a string, got {json.dumps(said)[:40]}')
-    return said
+        return _messages(content, where)
+    if not isinstance(content, str):
+        raise RequestError(f'{where}: "prompt" must be a string, got {json.dumps(content)[:40]}')
+    return content
 
 
-def _messages(said: Any, where: str) -> Prompt:
-    if not isinstance(said, list) or not said:
+def _messages(content: Any, where: str) -> Prompt:
+    if not isinstance(content, list) or not content:
         raise RequestError(f'{where}: "messages" must be a list of messages')
     try:
-        check_messages(said)
+        check_messages(content)
     except RequestError as error:
         raise RequestError(f"{where}: {error}") from error
-    return said
+    return content

@@ -17,7 +17,7 @@ KINDS = "a prompt is a string, a list of messages or a list of token ids"
 
 
 def is_single(prompt: object) -> bool:
-    """Whether this is one prompt and not a list of them. Raises RequestError if it is neither."""
+    """Return whether this is one prompt and not a list of them. Raises RequestError if it is neither."""
     if isinstance(prompt, str | Tensor | np.ndarray):
         return True
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
@@ -26,14 +26,14 @@ def is_single(prompt: object) -> bool:
 
 
 def is_ids(prompt: object) -> bool:
-    """Whether a prompt is given as token ids."""
+    """Return whether a prompt is given as token ids."""
     if isinstance(prompt, Tensor | np.ndarray):
         return True
     return isinstance(prompt, Sequence) and len(prompt) > 0 and _is_whole(prompt[0])
 
 
 def read_ids(prompt: Sequence[int] | Tensor | np.ndarray[Any, Any], vocab_size: int) -> list[int]:
-    """The token ids of a prompt. Raises RequestError unless each is a whole number below `vocab_size`."""
+    """Return the token ids of a prompt. Raises RequestError unless each is a whole number below `vocab_size`."""
     if isinstance(prompt, Tensor | np.ndarray):
         if prompt.ndim != 1 or len(prompt) == 0:
             raise RequestError(
@@ -44,7 +44,7 @@ def read_ids(prompt: Sequence[int] | Tensor | np.ndarray[Any, Any], vocab_size: 
     for place, token in enumerate(prompt):
         if not _is_whole(token) or not 0 <= token < vocab_size:
             raise RequestError(
-                f"token {token!r:.40} at {place} of the prompt is not one of the vocabulary's, which are whole "
+                f"token {token!r:.40} at {place} of the prompt is outside the vocabulary, whose ids are whole "
                 f"numbers from 0 to {vocab_size - 1}"
             )
     return [int(token) for token in prompt]

@@ -1,4 +1,4 @@
-"""What a window looks like before decoding: which tokens are pinned, and where the answer goes."""
+"""Requests and their layout: which tokens of a window are pinned, and where the answer goes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Layout:
             raise LayoutError(f"a window must have at least 1 position, got {self.length}")
         offsets = [offset for offset, _ in self.pins]
         if offsets != sorted(set(offsets)):
-            raise LayoutError(f"pinned offsets must rise and not repeat, got {offsets}")
+            raise LayoutError(f"pinned offsets must be sorted and unique, got {offsets}")
         if offsets and not (offsets[0] >= 0 and offsets[-1] < self.length):
             raise LayoutError(
                 f"pinned offsets must lie in 0..{self.length - 1}, got {offsets[0] if offsets[0] < 0 else offsets[-1]}"
@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def with_suffix(cls, length: int, suffix: Sequence[int], answer_length: int, start: int | None = None) -> Layout:
-        """`suffix` pinned right before an answer of `answer_length` tokens, at the window's end or at `start`."""
+        """Pin `suffix` right before an answer of `answer_length` tokens, at the window's end or at `start`."""
         first = length - answer_length if start is None else start
         if first < len(suffix):
             raise LayoutError(
@@ -70,7 +70,7 @@ class Request:
 
     @property
     def budget(self) -> int:
-        """T_max: the recipe's steps, or one for every position of the window."""
+        """T_max: the recipe's steps, or one per position of the window."""
         return self.recipe.steps or self.layout.length
 
     @property
@@ -93,7 +93,9 @@ def lay_out(
             "the requests of one batch must share their window length, and their recipe except for its steps"
         )
     if recipe.region.sought and spelling is None:
-        raise RequestError(f"{recipe.region} finds the answer in the text; say how tokens are written with spelling=")
+        raise RequestError(
+            f"{recipe.region} finds the answer in the text; give spelling=, which says how tokens are written"
+        )
     count, width = len(requests), max(len(request.prompt) for request in requests)
     prompt = torch.zeros(count, width, dtype=torch.long)
     window = torch.full((count, length), mask_id)

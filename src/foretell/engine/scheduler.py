@@ -1,4 +1,4 @@
-"""Continuous batching: rows join as soon as there is a slot, and leave the moment they are done."""
+"""Continuous batching: requests join a batch as soon as a slot is free, and leave it when they are done."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from foretell.recipes.recipe import Recipe
 class Scheduler:
     """`max_batch` slots for requests of any recipe; those of one `Request.kind` are a group and share a batch.
 
-    Slots are given out in the order of arrival: a free one goes to the group of the longest waiting request. Which
-    of the group's requests takes it is settled inside of the group, by `lookahead` and `patience`, so that prompts
-    of like length meet. Groups with rows in flight take turns of one step each.
+    A free slot goes to the group of the request that has waited longest. The group chooses which of its requests
+    takes it, by `lookahead` and `patience`, so that prompts of similar length share a batch. Groups with running
+    requests take turns of one step each.
     """
 
     model: Denoiser
@@ -32,14 +32,16 @@ class Scheduler:
     max_batch: int = 8
     record: bool = False  # observe every position and return traces
     device: torch.device | str = "cpu"
-    lookahead: int = 64  # requests of a group among which the one that pads least is taken; 1: the order of arrival
+    lookahead: int = (
+        64  # requests of a group among which the one that adds the least padding is taken; 1: first in, first out
+    )
     patience: int = 32  # how often a request may be passed over
     spelling: Spelling | None = None  # how tokens are written, for recipes that find the answer in the text
     submitted: int = field(default=0, init=False)
     _groups: dict[tuple[Recipe, int], Group] = field(default_factory=dict, init=False)
-    _line: deque[Group] = field(default_factory=deque, init=False)  # one place for each request that waits
+    _queue: deque[Group] = field(default_factory=deque, init=False)  # one entry per waiting request
     _turns: deque[Group] = field(default_factory=deque, init=False)  # groups with rows, the next one first
-    _past: Usage = field(default=Usage(), init=False)  # of rows that have left
+    _usage_of_removed: Usage = field(default=Usage(), init=False)  # by rows that have been removed
 
     def __post_init__(self) -> None:
         whole("max_batch", self.max_batch, 1)
@@ -48,46 +50,46 @@ class Scheduler:
 
     @property
     def waiting(self) -> list[int]:
-        """Tickets of the requests in line."""
+        """Tickets of the waiting requests."""
         return sorted(one.ticket for group in self._groups.values() for one in group.waiting)
 
     @property
     def running(self) -> list[int]:
-        """Tickets of the requests in flight."""
+        """Tickets of the running requests."""
         return sorted(row.ticket for group in self._turns for row in group.rows)
 
     @property
     def busy(self) -> bool:
-        return bool(self._line or self._turns)
+        return bool(self._queue or self._turns)
 
     @property
     def usage(self) -> Usage:
         """Columns of all passes so far."""
-        return sum((group.usage(range(len(group.rows))) for group in self._turns), self._past)
+        return sum((group.usage(range(len(group.rows))) for group in self._turns), self._usage_of_removed)
 
     def submit(self, request: Request, *observers: Observer) -> int:
         """Queue a request, at any time between two steps. Returns its ticket; `observers` see each of its steps."""
         kind = request.kind
         if kind not in self._groups:
             if request.recipe.cache.stores:
-                self.model.new_cache(0, 0)  # a model that keeps no cache says so before anything waits for it
+                self.model.new_cache(0, 0)  # raises here, and not at the first step, if the model has no cache
             self._groups[kind] = Group(kind[0])
         group = self._groups[kind]
         recorder = Recorder(request) if self.record else None
         watching = observers if recorder is None else (recorder.observe, *observers)
         group.waiting.append(Waiting(self.submitted, request, watching, recorder))
-        self._line.append(group)
+        self._queue.append(group)
         self.submitted += 1
         return self.submitted - 1
 
     def cancel(self, ticket: int) -> bool:
-        """Drop a request between two steps, waiting or in flight; false if there is none (any more)."""
+        """Drop a waiting or running request between two steps. Returns false if there is none with this ticket."""
         for group in self._groups.values():
             for place, one in enumerate(group.waiting):
                 if one.ticket == ticket:
                     del group.waiting[place]
-                    del self._line[[at for at, other in enumerate(self._line) if other is group][place]]
-                    self._tidy(group)
+                    del self._queue[[at for at, other in enumerate(self._queue) if other is group][place]]
+                    self._drop_if_empty(group)
                     return True
             for index, row in enumerate(group.rows):
                 if row.ticket == ticket:
@@ -96,14 +98,14 @@ class Scheduler:
         return False
 
     def run(self, requests: Iterable[Request] = ()) -> Iterator[Outcome]:
-        """Decode everything, yielding in the order of completion."""
+        """Decode all requests, yielding outcomes in the order of completion."""
         for request in requests:
             self.submit(request)
         while self.busy:
             yield from self.step()
 
     def step(self) -> list[Outcome]:
-        """Admit, denoise one group once, retire."""
+        """Admit waiting requests, run one step of one group, and return the outcomes of requests that are done."""
         self._admit()
         if not self._turns:
             return []
@@ -116,23 +118,23 @@ class Scheduler:
 
     def _admit(self) -> None:
         joining: dict[int, Group] = {}
-        for _ in range(min(len(self._line), self.max_batch - len(self.running))):
-            group = self._line.popleft()
-            group.call(self.lookahead, self.patience)
+        for _ in range(min(len(self._queue), self.max_batch - len(self.running))):
+            group = self._queue.popleft()
+            group.admit_one(self.lookahead, self.patience)
             joining[id(group)] = group
         for group in joining.values():
             if group.state is None:
                 self._turns.append(group)
-            group.seat(lay_out(group.unseated, self.model.mask_id, self.end_ids, self.device, self.spelling))
+            group.join(lay_out(group.joining, self.model.mask_id, self.end_ids, self.device, self.spelling))
 
     def _remove(self, group: Group, going: Collection[int]) -> None:
-        self._past += group.usage(going)
-        group.leave(going)
+        self._usage_of_removed += group.usage(going)
+        group.remove(going)
         if not group.rows:
             self._turns.remove(group)
-        self._tidy(group)
+        self._drop_if_empty(group)
 
-    def _tidy(self, group: Group) -> None:
-        """Forget a group that nobody asks for any more, and its cache with it."""
+    def _drop_if_empty(self, group: Group) -> None:
+        """Drop a group without requests, and its cache with it."""
         if not group.rows and not group.waiting:
             self._groups = {kind: one for kind, one in self._groups.items() if one is not group}

@@ -1,4 +1,4 @@
-"""Torch's threads while a model decodes: small tensors are many times faster with one than shared out among several."""
+"""Torch's threads while a model decodes: one thread is many times faster for small tensors than several."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 @contextmanager
-def using(threads: int | None) -> Iterator[None]:
-    """Use this many torch threads inside; None leaves torch's own choice."""
+def use_threads(threads: int | None) -> Iterator[None]:
+    """Use this many torch threads inside; None keeps the current number."""
     before = torch.get_num_threads()
     if threads is None or threads == before:
         yield
@@ -26,9 +26,9 @@ def using(threads: int | None) -> Iterator[None]:
 
 
 def with_threads(items: Iterator[T], threads: int | None) -> Iterator[T]:
-    """Yield the `items`, each computed with this many torch threads; the caller's own number is restored in between."""
+    """Yield the `items`, each computed with this many torch threads; the caller's number is restored in between."""
     while True:
-        with using(threads):
+        with use_threads(threads):
             try:
                 item = next(items)
             except StopIteration:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RequestError
+from foretell.loop.checks import ask_sample
 from foretell.loop.parts import Meters, Work, rows_of
 from foretell.loop.protocols import Change, Precise, Readout, Sample
-from foretell.loop.reductions import Reductions, in_chunks
+from foretell.loop.reductions import Reductions, map_chunks
 from foretell.loop.view import StateView
 
 FEW = 64  # positions whose logits exist at the same time where only their tokens are read
@@ -91,7 +92,7 @@ class Readings:
             few = Readings(self.row, self.position, tokens, Reductions(change(values)), None)
             return torch.as_tensor(getattr(few, statistic))
 
-        return in_chunks(of, self._logits.values, self.tokens)
+        return map_chunks(of, self._logits.values, self.tokens)
 
     def free_logits(self) -> Readings:
         """Compute every statistic and free the logits."""
@@ -174,7 +175,7 @@ class StepBeliefs:
         if measure:
             self._measured[row, position] = True
         logits = Reductions(values)
-        proposed = self._sample(logits, state, row, position)
+        proposed = ask_sample(self._sample, logits, state, row, position)
         tokens = torch.where(state.blank[row, position], proposed, self.tokens[row, position])
         self.tokens[row, position] = tokens
         exact = None

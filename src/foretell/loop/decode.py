@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foretell.loop.beliefs import StepBeliefs
-from foretell.loop.checks import ask_score, ask_transfer
+from foretell.loop.checks import ask_score, ask_transfer, ask_verify
 from foretell.loop.forward import run_passes
 from foretell.loop.parts import Move, Recheck
 from foretell.loop.passes import StepPlan, plan_step
@@ -104,7 +104,7 @@ def review(
         return None, recheck
     granted = (state.budget - state.step - 1).clamp(max=passes)
     left = torch.where(verdict.settled, granted, (recheck.left - 1).clamp(min=0))
-    doubted = recipe.verify(beliefs, state) & recheck.committed & ~state.blank
+    doubted = ask_verify(recipe.verify, beliefs, state) & recheck.committed & ~state.blank
     remask = doubted & (state.checking & (left > 0))[:, None]
     through = state.checking & ~remask.any(dim=1) & ((left < 2) | ~state.blank.any(dim=1))
     committed = recheck.committed | (verdict.settled[:, None] & rest)

@@ -11,50 +11,50 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15, the odd number nearest to 
 _MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9 and 0x94D049BB133111EB (SplitMix64)
 
 
-def uniform(state: StateView, row: Tensor, position: Tensor, stream: int) -> Tensor:
-    """One draw [n] in (0, 1) for each `position` [n] of the state's rows `row` [n].
+def draw_uniform(state: StateView, row: Tensor, position: Tensor, stream: int) -> Tensor:
+    """Return one draw [n] in (0, 1) for each `position` [n] of the state's rows `row` [n].
 
-    `stream` keeps apart the draws that different policies make at the same place.
+    Policies that draw at the same position use different streams, so that their draws are independent.
     """
-    return unit(_key(state, row, position, stream))
+    return to_unit(_key(state, row, position, stream))
 
 
-def uniform_grid(state: StateView, stream: int) -> Tensor:
-    """One draw [B, N] in (0, 1) for each position, new ones at every step."""
+def draw_grid(state: StateView, stream: int) -> Tensor:
+    """Return one draw [B, N] in (0, 1) per position, new ones at every step."""
     row = state.rows.index.repeat_interleave(state.length)
-    return uniform(state, row, state.positions.repeat(len(state.rows.index)), stream).view_as(state.draft)
+    return draw_uniform(state, row, state.positions.repeat(len(state.rows.index)), stream).view_as(state.draft)
 
 
-def uniforms(state: StateView, row: Tensor, position: Tensor, stream: int, count: int) -> Tensor:
-    """`count` draws [n, count] at each place, e.g. one for every word of the vocabulary."""
+def draw_many(state: StateView, row: Tensor, position: Tensor, stream: int, count: int) -> Tensor:
+    """Return `count` draws [n, count] per position, e.g. one for every token of the vocabulary."""
     lanes = torch.arange(count, device=row.device)
-    return unit(scrambled(_key(state, row, position, stream)[:, None] + lanes * _GOLDEN))
+    return to_unit(scramble(_key(state, row, position, stream)[:, None] + lanes * _GOLDEN))
 
 
-def lasting(state: StateView, stream: int) -> Tensor:
-    """One draw [B, N] in (0, 1) for each position, the same at every step."""
-    key = scrambled(state.seed * _GOLDEN + stream)[:, None]
-    return unit(scrambled(key + state.positions * _GOLDEN))
+def draw_lasting(state: StateView, stream: int) -> Tensor:
+    """Return one draw [B, N] in (0, 1) per position, the same at every step."""
+    key = scramble(state.seed * _GOLDEN + stream)[:, None]
+    return to_unit(scramble(key + state.positions * _GOLDEN))
 
 
 def _key(state: StateView, row: Tensor, position: Tensor, stream: int) -> Tensor:
-    key = scrambled(state.seed[row] * _GOLDEN + stream)
-    key = scrambled(key + state.step[row] * _GOLDEN)
-    return scrambled(key + position * _GOLDEN)
+    key = scramble(state.seed[row] * _GOLDEN + stream)
+    key = scramble(key + state.step[row] * _GOLDEN)
+    return scramble(key + position * _GOLDEN)
 
 
-def scrambled(code: Tensor) -> Tensor:
-    """SplitMix64's finaliser on int64 codes; overflow wraps, which is what it wants, the same on every device."""
+def scramble(code: Tensor) -> Tensor:
+    """Apply SplitMix64's finaliser to int64 codes. Overflow wraps, as intended, in the same way on every device."""
     code = (code ^ _shift(code, 30)) * _MIX[0]
     code = (code ^ _shift(code, 27)) * _MIX[1]
     return code ^ _shift(code, 31)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """A logical right shift; torch's own copies the sign bit."""
+    """Shift right without copying the sign bit, which torch's own shift does."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def unit(code: Tensor) -> Tensor:
-    """Float64 in (0, 1) from the upper bits of scrambled codes."""
+def to_unit(code: Tensor) -> Tensor:
+    """Return float64 numbers in (0, 1) from the upper bits of scrambled codes."""
     return (_shift(code, 11).double() + 0.5) * 2.0**-53

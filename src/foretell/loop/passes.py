@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from foretell.loop.checks import ask_cache, ask_reads
 from foretell.loop.parts import Plan
 from foretell.loop.protocols import Recipe
 from foretell.loop.view import StateView
@@ -50,9 +51,11 @@ class _OnHost(NamedTuple):
 def plan_step(state: StateView, recipe: Recipe, heard: Tensor | None = None) -> StepPlan:
     """Plan the next step. The same transfer reports whether any row of `heard` [B] is true."""
     alive = ~state.done
-    watched = torch.where(state.checking[:, None], state.recheck.committed, recipe.stop.reads(state)) & alive[:, None]
+    watched = (
+        torch.where(state.checking[:, None], state.recheck.committed, ask_reads(recipe.stop, state)) & alive[:, None]
+    )
     wanted = state.eligible | watched
-    plan = complete_plan(recipe.cache(state), wanted, state)
+    plan = complete_plan(ask_cache(recipe.cache, state), wanted, state)
     host = _fetch(state, plan, wanted, heard)
     return StepPlan(plan, tuple(_make_passes(host, state)), tuple(host.finished), any(host.ending), any(host.heard))
 
@@ -122,7 +125,7 @@ def _to_device(pair: tuple[Tensor, ...], state: StateView) -> tuple[Tensor, Tens
 
 
 def complete_plan(plan: Plan, wanted: Tensor, state: StateView) -> Plan:
-    """Add to a plan what no policy may leave out, and remove what nobody needs.
+    """Add to a plan what no policy may leave out, and remove what is not needed.
 
     Filled positions are visible and wanted ones are computed; so is what becomes visible for the first time. After a
     committed end of text there is nothing, if the recipe says so. Rows that check a commit see all of it.

@@ -111,7 +111,7 @@ class Cache(Protocol):
 class Visible(Protocol):
     """Which positions exist for a pass? The others are left out of it.
 
-    Filled positions and whatever a policy reads are visible in any case.
+    Filled positions and those that a policy reads are always visible.
     """
 
     def __call__(self, state: StateView) -> Tensor | None:
@@ -144,7 +144,7 @@ class Region(Protocol):
     def sought(self) -> bool:
         """Whether it is found in the text of `state.draft`, instead of being known in advance.
 
-        Then every mask that a step computes is read, and the answer is looked for in what they propose.
+        Then every mask that a step computes is read, and the answer is searched for in the proposed tokens.
         """
 
     def __call__(self, state: StateView) -> Tensor:
@@ -176,7 +176,7 @@ class Verdict(NamedTuple):
     """A stopping rule's answer. A rule that compares one number with a threshold shows both. [B] each"""
 
     settled: Tensor
-    value: Tensor | None = None  # what the rule watches
+    value: Tensor | None = None  # the value that the rule compares
     bar: Tensor | None = None  # the threshold it has to reach
     measure: str = "gap"  # the name of the value
     progress: Tensor | None = None  # p at which the threshold was taken, if it depends on one

@@ -1,7 +1,7 @@
 """Reductions over the vocabulary, in as few passes over the logits as they take.
 
-None of them makes a second copy of the logits, in full precision or otherwise: where more than maxima are wanted, a
-few rows at a time are looked at, as many as stay in a core's cache.
+None of them copies all logits, in full precision or otherwise: what needs more than maxima is computed for a few
+rows at a time, as many as fit in the cache of a processor core.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 18  # logits looked at together: a megabyte in float32, and as much for their exponentials
+CHUNK = 1 << 18  # logits reduced at a time: a megabyte in float32, and as much for their exponentials
 _GROUP = 64
 
 
 class Reductions:
-    """Implements `protocols.Logits`: the logits of n positions, each reduction made when it is first asked for.
+    """Implements `protocols.Logits`: the logits of n positions, each reduction computed when it is first read.
 
-    The two best tokens share one pass, by way of the maxima of groups of neighbours: these alone are several times
-    faster than maxima with their indices, and what is left to search is short. The normaliser and the entropy share
-    another, if the entropy comes first.
+    The two best tokens share one pass, which finds the maximum of each group of neighbouring tokens: this is several
+    times faster than maxima with indices, and leaves one group to search. The normaliser and the entropy share another
+    pass, if the entropy is read first.
     """
 
     def __init__(self, values: Tensor) -> None:
         self.values = values  # [n, V]
-        # A vocabulary that cannot be cut into groups is one.
+        # A vocabulary whose size is not a multiple of the group size is a single group.
         size = _GROUP if values.shape[-1] % _GROUP == 0 else values.shape[-1]
         self._groups = values.view(len(values), -1, size)  # [n, V / size, size]
 
     @cached_property
     def best(self) -> Tensor:
-        """The best token of each position, the first of equals. [n]"""
+        """The best token of each position; of equal ones, the first. [n]"""
         group = self._peaks.argmax(dim=-1, keepdim=True)  # [n, 1]
         return (group * self._groups.shape[-1] + self._members(group).argmax(dim=-1, keepdim=True)).squeeze(1)
 
@@ -48,17 +48,17 @@ class Reductions:
 
     @cached_property
     def normaliser(self) -> Tensor:
-        """log sum exp, the normaliser of the softmax: no matrix of probabilities. [n]"""
-        return in_chunks(_normaliser, self.values, self._top)
+        """The normaliser of the softmax, log sum exp, without a matrix of probabilities. [n]"""
+        return map_chunks(_normaliser, self.values, self._top)
 
     @cached_property
     def entropy(self) -> Tensor:
         """Shannon entropy in nats. [n]"""
-        self.normaliser, entropy = in_chunks(_normaliser_and_entropy, self.values, self._top).unbind(-1)
+        self.normaliser, entropy = map_chunks(_normaliser_and_entropy, self.values, self._top).unbind(-1)
         return entropy
 
     def of(self, tokens: Tensor) -> Tensor:
-        """The logits of `tokens` [n, k], in float32 or better. [n, k]"""
+        """Return the logits of `tokens` [n, k], in float32 or better. [n, k]"""
         return _precise(self.values.gather(-1, tokens))
 
     @cached_property
@@ -70,7 +70,7 @@ class Reductions:
         return self.of(self.best[:, None]).squeeze(1)  # [n]
 
     def _members(self, group: Tensor) -> Tensor:
-        """The logits of one `group` [n, 1] of each position. [n, size]"""
+        """Return the logits of one `group` [n, 1] per position. [n, size]"""
         return self._groups.gather(1, group[..., None].expand(-1, 1, self._groups.shape[-1])).squeeze(1)
 
 
@@ -79,7 +79,7 @@ def _normaliser(logits: Tensor, top: Tensor) -> Tensor:
 
 
 def _normaliser_and_entropy(logits: Tensor, top: Tensor) -> Tensor:
-    """[n, 2]"""
+    """Return both, from one pass over the logits. [n, 2]"""
     below = _precise(logits) - top[:, None]
     weight = below.exp()
     total = weight.sum(dim=-1)
@@ -92,8 +92,8 @@ def _precise(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def in_chunks(statistic: Callable[..., Tensor], logits: Tensor, *others: Tensor) -> Tensor:
-    """`statistic` of a few rows of logits [n, V] (and of `others` [n]) at a time. [n] or [n, k]"""
+def map_chunks(statistic: Callable[..., Tensor], logits: Tensor, *others: Tensor) -> Tensor:
+    """Compute `statistic` for a few rows of logits [n, V] (and of `others` [n]) at a time. [n] or [n, k]"""
     rows = max(1, CHUNK // logits.shape[-1])
     pieces = zip(*(torch.split(part, rows) for part in (logits, *others)), strict=True)
     return torch.cat([statistic(*piece) for piece in pieces])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from foretell.loop.beliefs import StepBeliefs
-from foretell.loop.checks import ask_region, ask_stop
+from foretell.loop.checks import ask_reads, ask_region, ask_stop
 from foretell.loop.protocols import Recipe, Verdict
 from foretell.loop.state import DecodeState
 
@@ -27,18 +27,18 @@ def _settle_found_answer(beliefs: StepBeliefs, before: DecodeState, recipe: Reci
     """Judge an answer that is found in the text which the step proposes.
 
     What the step's own passes leave out keeps an old proposal. So a row whose answer was found there is computed as a
-    whole, and so is one that is about to settle: if that changes the text, the answer is looked for again.
+    whole, and so is one that is about to settle: if that changes the text, the answer is searched for again.
     """
     asked = (~before.done & ~before.checking)[:, None]
     state = _find_answer(beliefs, before, recipe)
-    if beliefs.read_or_compute(recipe.stop.reads(state) & asked, measure=True):
+    if beliefs.read_or_compute(ask_reads(recipe.stop, state) & asked, measure=True):
         state = _find_answer(beliefs, before, recipe)
-        beliefs.read_tokens(recipe.stop.reads(state) & asked, measure=True)
+        beliefs.read_tokens(ask_reads(recipe.stop, state) & asked, measure=True)
     verdict = _judge(beliefs, state, recipe)
     if not beliefs.read_or_compute(verdict.settled[:, None] & state.masked, measure=True):
         return verdict, state
     state = _find_answer(beliefs, before, recipe)
-    beliefs.read_tokens(recipe.stop.reads(state) & asked, measure=True)
+    beliefs.read_tokens(ask_reads(recipe.stop, state) & asked, measure=True)
     again = _judge(beliefs, state, recipe)
     return again._replace(settled=again.settled & verdict.settled), state
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from foretell.loop.parts import KVStore, Ledger, Meters, Recheck, Rows, Text
+from foretell.loop.shapes import check_grid
 from foretell.loop.spelling import Spelling
 
 
@@ -140,7 +141,8 @@ class StateView:
     def answer(self) -> Tensor:
         """[B, N] the answer region. Pinned positions are no part of it, because they cannot change."""
         region = self.rows.region
-        return (self.text.found if region.sought else region(self)) & ~self.pinned
+        found = self.text.found if region.sought else check_grid(region, "a region", region(self), self.window.shape)
+        return found & ~self.pinned
 
     @cached_property
     def checking(self) -> Tensor:

@@ -21,8 +21,8 @@ from foretell.loop.protocols import Denoiser, Inputs, Precise, Readout
 class Shifted:
     """Dream: the prediction for a column is the network's output one column earlier in the same text.
 
-    The first column of a text has no earlier one and answers for itself, also behind left padding. So does a column
-    that nobody reads, where the one before it is not part of the pass.
+    The first column of a text has no earlier one and keeps its own output, also after left padding. So does a column
+    that is not read and whose predecessor is not part of the pass.
     """
 
     inner: Denoiser
@@ -35,17 +35,17 @@ class Shifted:
         wanted = inputs.columns.gather(1, inputs.wanted)  # [b, w]
         source = torch.where(inputs.positions.gather(1, wanted) > 0, wanted - 1, wanted)
         if inputs.cache is None:
-            return self.inner(everywhere(inputs)._replace(wanted=source))
+            return self.inner(with_all_columns(inputs)._replace(wanted=source))
         return self.inner(_with_columns(inputs, source))
 
     def new_cache(self, batch: int, length: int) -> KVStore:
         return self.inner.new_cache(batch, length)
 
 
-def everywhere(inputs: Inputs) -> Inputs:
-    """The same pass over all L columns in order; those that were not to be computed are not attended either.
+def with_all_columns(inputs: Inputs) -> Inputs:
+    """Return the same pass over all L columns in order. Columns that it did not compute before are not attended.
 
-    `asked` is left as it was, for the caller to translate.
+    `wanted` is not translated; the caller has to do that.
     """
     length = inputs.canvas.shape[1]
     columns = torch.arange(length, device=inputs.canvas.device).expand_as(inputs.canvas)
@@ -56,13 +56,13 @@ def everywhere(inputs: Inputs) -> Inputs:
 
 
 def _with_columns(inputs: Inputs, source: Tensor) -> Inputs:
-    """Ask for the columns `source` [b, w], computing those that the pass lacks as well where they are read.
+    """Return the pass with the columns `source` [b, w] wanted, adding those it lacks where they are read.
 
-    Rows lack different numbers of columns; the shorter ones repeat a column they have, which rewrites the same
-    keys and values in the cache.
+    Rows lack different numbers of columns. Rows that lack fewer repeat a column they have, which writes the same
+    keys and values to the cache again.
     """
     rows, have = inputs.columns.shape
-    index = torch.full_like(inputs.canvas, -1)  # [b, L] where each column stands in the pass
+    index = torch.full_like(inputs.canvas, -1)  # [b, L] index of each column in the pass
     index.scatter_(1, inputs.columns, torch.arange(have, device=source.device).expand(rows, have))
     if inputs.read is not None:
         known = index.gather(1, source) >= 0
@@ -82,7 +82,7 @@ def _with_columns(inputs: Inputs, source: Tensor) -> Inputs:
 
 @dataclass(frozen=True, slots=True)
 class PairKV:
-    """Implements `state.KVStore` for two passes over one canvas: with its prompt, and with the prompt masked."""
+    """Implements `parts.KVStore` for two passes over one canvas: with its prompt, and with the prompt masked."""
 
     conditional: KVStore
     unconditional: KVStore
@@ -126,7 +126,9 @@ class Guided:
     def __call__(self, inputs: Inputs) -> Readout:
         stores = inputs.cache
         if stores is not None and not isinstance(stores, PairKV):
-            raise ModelError(f"a guided model needs the cache it made itself, not a {type(stores).__name__}")
+            raise ModelError(
+                f"a guided model needs the cache that its own new_cache returned, not a {type(stores).__name__}"
+            )
         canvas = inputs.canvas.clone()
         # Padding is masked along with the prompt: nothing attends to it.
         canvas[:, : inputs.prompt] = self.mask_id
@@ -148,12 +150,14 @@ class _Contrast:
 
     def __call__(self, row: Tensor, at: Tensor) -> Tensor:
         conditional = self.conditional(row, at)
-        # un + (s + 1)(cond - un), written so that scale 0 rounds nothing.
+        # un + (s + 1)(cond - un), written so that scale 0 changes no bit.
         contrast = conditional + self.scale * (conditional - self.unconditional(row, at))
         return contrast.masked_fill(conditional == -inf, -inf)  # a banned token would be inf - inf
 
     def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
-        conditional, unconditional = (_few(side, row, at, tokens) for side in (self.conditional, self.unconditional))
+        conditional, unconditional = (
+            _logits_of(side, row, at, tokens) for side in (self.conditional, self.unconditional)
+        )
         return conditional + self.scale * (conditional - unconditional)
 
 
@@ -191,11 +195,11 @@ class _Banned:
         return logits.index_fill(1, torch.tensor(self.tokens, dtype=torch.long, device=logits.device), -inf)
 
     def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
-        return _few(self.inner, row, at, tokens)  # a banned token is never among the best
+        return _logits_of(self.inner, row, at, tokens)  # a banned token is never among the best
 
 
-def _few(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
-    """Logits of a few tokens, as precisely as the readout can say them. [n, k]"""
+def _logits_of(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+    """Return the logits of a few tokens, in float32 if the readout can compute them so. [n, k]"""
     if isinstance(readout, Precise):
         return readout.precise(row, at, tokens)
     return readout(row, at).gather(-1, tokens).float()

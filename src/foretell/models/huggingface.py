@@ -15,7 +15,7 @@ from foretell.errors import ModelError, RequestError
 from foretell.extras import require_extra
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Inputs
-from foretell.loop.wrappers import everywhere
+from foretell.loop.wrappers import with_all_columns
 from foretell.models.family import Settings
 from foretell.models.quiet import no_progress_bars, quiet_libraries
 from foretell.models.tokenizer import has_tokenizer, mask_of, read_tokenizer
@@ -37,7 +37,7 @@ class MaskedLM:
 
     def __call__(self, inputs: Inputs) -> States | Table:
         asked, prompt = inputs.columns.gather(1, inputs.wanted), inputs.prompt  # [b, w]
-        inputs = everywhere(inputs)
+        inputs = with_all_columns(inputs)
         places, length = inputs.positions, inputs.canvas.shape[1]
         offset, limit = self._positions()
         if length > limit:

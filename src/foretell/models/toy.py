@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import ModelError, RequestError
-from foretell.loop.noise import scrambled, unit
+from foretell.loop.noise import scramble, to_unit
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Inputs
 
@@ -40,20 +40,20 @@ class Toy:
         computed = torch.zeros_like(inputs.attend).scatter(1, inputs.columns, True)
         seen = inputs.attend & computed  # [b, L]
         filled = seen & (inputs.canvas != self.mask_id)
-        marks = scrambled(scrambled(inputs.positions + self.seed * 1_000_003) + inputs.canvas)  # [b, L]
+        marks = scramble(scramble(inputs.positions + self.seed * 1_000_003) + inputs.canvas)  # [b, L]
         # Integers add up to the same in any order and with any padding between them; floats would not.
         scene = (marks * filled).sum(dim=1, keepdim=True)  # [b, 1]
         share = filled.sum(dim=1, keepdim=True) / seen.sum(dim=1, keepdim=True).clamp(min=1)
         column = inputs.columns.gather(1, inputs.wanted)  # [b, w]
         place = inputs.positions.gather(1, column)
         before = torch.where(place > 0, column - 1, column)
-        spot = scrambled(place + self.seed * 7_368_787 + 1)  # [b, w]
+        spot = scramble(place + self.seed * 7_368_787 + 1)  # [b, w]
         leaning = (spot & 3 == 0) & (place > 0)  # one place in four listens to its neighbour
-        drag = _unit(scrambled(spot + 1))  # from quick places to slow ones
+        drag = _unit(scramble(spot + 1))  # from quick places to slow ones
         neighbour = (marks * filled).gather(1, before) * leaning
         return Signal(
-            scene=scrambled(scene + spot),
-            favoured=self._token(scrambled(spot + neighbour)),
+            scene=scramble(scene + spot),
+            favoured=self._token(scramble(spot + neighbour)),
             # Products only: a vectorised power rounds by where in the batch a row stands.
             lead=_DOUBT + (_TRUST - _DOUBT) * share * (1 - drag * (1 - share)),
             vocab=self.vocab,
@@ -78,11 +78,11 @@ class Signal:
 
     def __call__(self, row: Tensor, at: Tensor) -> Tensor:
         tokens = torch.arange(self.vocab, device=row.device)
-        logits = _NOISE * _unit(scrambled(self.scene[row, at][:, None] + tokens * 2_654_435_761))  # [n, V]
+        logits = _NOISE * _unit(scramble(self.scene[row, at][:, None] + tokens * 2_654_435_761))  # [n, V]
         favoured, lead = self.favoured[row, at][:, None], self.lead[row, at][:, None]
         return logits.scatter_add(1, favoured, lead)
 
 
 def _unit(code: Tensor) -> Tensor:
     """Float32 in (0, 1]; one rounding of an exact value, so the same wherever a row stands."""
-    return unit(code).float()
+    return to_unit(code).float()

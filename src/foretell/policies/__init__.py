@@ -1,4 +1,4 @@
-"""The answers to the six questions, one idea a file; here they are listed by kind and name."""
+"""The policies by kind and name. Each file of a folder holds one of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Policies and presets of others: modules that register theirs when they are imported.
+"""Plugins: modules that register their own policies and presets when they are imported.
 
-Installed packages name such a module in the entry point group `foretell.policies`; `FORETELL_IMPORT` names more, by
-module or by file, with commas between. Every process of a run reads it, so that workers know them too.
+Installed packages name such a module in the entry point group `foretell.policies`; `FORETELL_IMPORT` names more, as
+modules or files separated by commas. Every process of a run reads it, so that workers know the policies too.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ GROUP, VARIABLE = "foretell.policies", "FORETELL_IMPORT"
 
 
 def load_plugins() -> None:
-    """Import them all; one that cannot be is a warning, and what it would have registered stays unknown."""
+    """Import all plugins. One that fails is a warning, and its policies stay unknown."""
     named = {f"{VARIABLE}={name}": name for name in os.environ.get(VARIABLE, "").split(",") if name}
     named |= {f"the entry point {one.name}": one.value for one in entry_points(group=GROUP)}
     for who, name in named.items():
         try:
             _import(name)
-        except Exception as error:  # noqa: BLE001  whatever someone else's module does
+        except Exception as error:  # noqa: BLE001  a plugin may raise anything
             warnings.warn(f"{who} cannot be imported: {type(error).__name__}: {error}", stacklevel=2)
 
 

@@ -1,4 +1,4 @@
-"""Published decoders by name, each one a row of answers to the six questions."""
+"""Published decoders by name, each as a recipe."""
 
 from __future__ import annotations
 
@@ -42,31 +42,34 @@ class Preset(NamedTuple):
 
 _FULL = Recipe()
 PRESETS: dict[str, Preset] = {
-    "full": Preset(_FULL, "LLaDA's decoder: the whole budget, the surest masks first"),
+    "full": Preset(_FULL, "LLaDA's decoder: the whole budget, most confident masks first"),
     "prophet": Preset(
-        replace(_FULL, stop=Prophet()), "commit all once the answer's mean gap reaches a staged threshold"
+        replace(_FULL, stop=Prophet()), "commit everything once the answer's mean gap reaches a staged threshold"
     ),
     "prophet-linear": Preset(
-        replace(_FULL, stop=Prophet(tau=Linear())), "the same with a threshold that falls in a straight line"
+        replace(_FULL, stop=Prophet(tau=Linear())), "the same with a threshold that falls linearly"
     ),
     "sched": Preset(
         replace(_FULL, region=Masked(), stop=All((Prophet(tau=Exponential()), Stable(entropy=float("inf"))))),
-        "SchED: the gap over every mask, a smooth threshold, and no draft changed",
+        "SchED: the gap over every mask, a smooth threshold, and no changed draft",
     ),
     "dream": Preset(
         Recipe(block_length=None, sample=Nucleus(temperature=0.2, top_p=0.95), score=Entropy(), transfer=Timesteps()),
         "Dream's decoder: nucleus sampling, lowest entropy first, its own timesteps",
     ),
     "random": Preset(replace(_FULL, score=Random()), "the whole budget, masks in random order"),
-    "margin": Preset(replace(_FULL, score=Margin()), "the whole budget, the clearest winners first"),
-    "sure": Preset(replace(_FULL, stop=Sure()), "commit all once the answer's mean entropy is low"),
-    "persistent": Preset(replace(_FULL, stop=Persistent()), "commit all once the answer has not changed for 8 steps"),
+    "margin": Preset(replace(_FULL, score=Margin()), "the whole budget, largest probability margins first"),
+    "sure": Preset(replace(_FULL, stop=Sure()), "commit everything once the answer's mean entropy is low"),
+    "persistent": Preset(
+        replace(_FULL, stop=Persistent()), "commit everything once the answer has not changed for 8 steps"
+    ),
     "stable": Preset(
         replace(_FULL, region=Whole(), stop=Stable()),
-        "DiffusionGemma's rule: commit all once no draft changes and the mean entropy is very low",
+        "DiffusionGemma's rule: commit everything once no draft changes and the mean entropy is very low",
     ),
     "threshold": Preset(
-        replace(_FULL, transfer=Threshold()), "Fast-dLLM: every mask of confidence 0.9 at once, and always the best one"
+        replace(_FULL, transfer=Threshold()),
+        "Fast-dLLM: fill every mask of confidence 0.9 at once, and always the best one",
     ),
     "threshold-prophet": Preset(
         replace(_FULL, transfer=Threshold(), stop=Prophet(clock="tokens")),
@@ -74,28 +77,31 @@ PRESETS: dict[str, Preset] = {
     ),
     "swift": Preset(
         replace(_FULL, transfer=Threshold(0.995), stop=Prophet(reduce="min", clock="tokens"), stop_at_eos=True),
-        "every mask that is as good as certain at once; an early commit by the answer's least sure token",
+        "fill every nearly certain mask at once; commit by the gap of the answer's least certain token",
     ),
     "factor": Preset(
-        replace(_FULL, transfer=Factor()), "Fast-dLLM's other rule: the more masks at once, the surer each has to be"
+        replace(_FULL, transfer=Factor()),
+        "Fast-dLLM's other rule: the more masks at once, the more certain each has to be",
     ),
     "frechet": Preset(
-        replace(_FULL, transfer=Frechet()), "Fast-dLLM++: as many masks at once as stay likely to be right together"
+        replace(_FULL, transfer=Frechet()), "Fast-dLLM++: fill as many masks at once as are likely to be right together"
     ),
     "entropy-bound": Preset(
         replace(_FULL, score=Entropy(), transfer=EntropyBound()),
-        "the EB sampler: as many masks at once as an entropy budget pays for",
+        "the EB sampler: fill as many masks at once as an entropy budget allows",
     ),
     "med": Preset(
-        replace(_FULL, score=Entropy(), transfer=EntropyThreshold()), "MED: every mask of low entropy at once"
+        replace(_FULL, score=Entropy(), transfer=EntropyThreshold()), "MED: fill every mask of low entropy at once"
     ),
     "jot": Preset(
-        replace(_FULL, transfer=JoT()), "JoT: every clear winner at once, less clear ones beside what is already filled"
+        replace(_FULL, transfer=JoT()), "JoT: fill every clear winner at once; next to filled tokens, a lower bar"
     ),
     "prefix": Preset(
-        replace(_FULL, cache=Prefix()), "Fast-dLLM's cache: what stands before the block is computed once a block"
+        replace(_FULL, cache=Prefix()), "Fast-dLLM's cache: what comes before the block is computed once per block"
     ),
-    "dual": Preset(replace(_FULL, cache=Dual()), "Fast-dLLM's other cache: all but the block is computed once a block"),
+    "dual": Preset(
+        replace(_FULL, cache=Dual()), "Fast-dLLM's other cache: all but the block is computed once per block"
+    ),
     "fast-dllm": Preset(replace(_FULL, cache=Dual(), transfer=Threshold()), "dual and threshold together"),
     "fast-dllm-prophet": Preset(
         replace(_FULL, cache=Dual(), transfer=Threshold(), stop=Prophet(clock="tokens")),
@@ -103,10 +109,10 @@ PRESETS: dict[str, Preset] = {
     ),
     "streaming": Preset(
         replace(_FULL, stop_at_eos=True, cache=Dual(visible=Near()), transfer=Threshold(relax=0.3)),
-        "Streaming-dLLM: far masks and all behind the end of the text are left out, and the threshold relaxes",
+        "Streaming-dLLM: far masks and all after the end of the text are left out, and the threshold relaxes",
     ),
-    "delayed": Preset(replace(_FULL, cache=Delayed()), "dKV-Cache: a token is frozen one step after it was written"),
-    "drift": Preset(replace(_FULL, cache=Drift()), "a dual cache that is refreshed when drafts move, not by blocks"),
+    "delayed": Preset(replace(_FULL, cache=Delayed()), "dKV-Cache: a token is cached one step after it was written"),
+    "drift": Preset(replace(_FULL, cache=Drift()), "a dual cache that is refreshed when drafts change, not per block"),
 }
 
 
@@ -124,4 +130,4 @@ def parse(text: str | Recipe, prefer: Callable[[Recipe], Recipe] | None = None) 
     return (preset if prefer is None else prefer(preset)).adjusted(*settings)
 
 
-load_plugins()  # here, where the policies are all there and nothing has been parsed yet
+load_plugins()  # here: all policies are registered, and nothing has been parsed yet

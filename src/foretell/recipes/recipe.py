@@ -1,4 +1,4 @@
-"""A recipe names one answer to each question of `protocols`. Frozen, hashable, comparable, printable."""
+"""A recipe names one policy for each question of `protocols`. Frozen, hashable, comparable, printable."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from foretell.policies.stop.combined import each
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.verify.trust import Trust
-from foretell.recipes.text import LITERAL, adjusted, format_value, name_of
+from foretell.recipes.text import LITERAL, adjust, format_value, name_of
 
-LARGEST = 1e6  # of scales that have no natural end
-# The questions, and what an answer has beside being callable.
+LARGEST = 1e6  # the limit of scales that have no natural one
+# The kinds of policies, and the member that each has beside `__call__`.
 POLICY = {"cache": "stores", "sample": "", "region": "sought", "score": "", "transfer": "parallel"}
 POLICY |= {"stop": "reads", "verify": "passes"}
 
@@ -28,9 +28,9 @@ POLICY |= {"stop": "reads", "verify": "passes"}
 class Recipe:
     """How to decode. The default is the full-budget LLaDA baseline."""
 
-    steps: int | None = None  # None: one for every position of the window
+    steps: int | None = None  # None: one per position of the window
     block_length: int | None = 32  # None: the whole window is one block
-    stop_at_eos: bool = False  # compute nothing behind an end of text
+    stop_at_eos: bool = False  # compute nothing after an end of text
     ban_eos: Literal[False, True, "first"] = False  # never propose an end of text, or only the first of the end tokens
     guidance: float = 0.0  # scale of classifier-free guidance
     guidance_pins: bool = False  # guidance masks pinned tokens as well as the prompt
@@ -55,17 +55,17 @@ class Recipe:
             self._check_clocks()
 
     def __str__(self) -> str:
-        """What differs from the default, in the words that `presets.parse` reads."""
+        """Return what differs from the default, as text that `presets.parse` reads."""
         changed = [field for field in fields(self) if getattr(self, field.name) != field.default]
         return " ".join(["full", *(f"{field.name}={format_value(getattr(self, field.name))}" for field in changed)])
 
     def adjusted(self, *settings: tuple[str, str]) -> Recipe:
-        """A copy with some parameters changed: `adjusted(("stop.tau.high", "8"), ("steps", "64"))`."""
-        changed: Recipe = adjusted(self, settings)
+        """Return a copy with some parameters changed: `adjusted(("stop.tau.high", "8"), ("steps", "64"))`."""
+        changed: Recipe = adjust(self, settings)
         return changed
 
     def _check_clocks(self) -> None:
-        """A rule whose bar moves with p needs to be told which p, where steps and filled tokens part ways."""
+        """Raise RecipeError if a rule depends on p and does not say whether p counts steps or filled tokens."""
         for rule in each(self.stop):
             if getattr(rule, "clock", "") is None:
                 name = name_of(rule)
@@ -77,14 +77,14 @@ class Recipe:
 
 
 def _check_policy(kind: str, member: str, value: object) -> None:
-    """A `RecipeError` that says how to mend it, unless `value` can answer the question."""
+    """Raise a RecipeError that says how to fix it, unless `value` is a policy of this kind."""
     if isinstance(value, str):
         raise RecipeError(
             f"{kind} is the text {value!r}; a Recipe takes a policy object: read one from text with "
             f"foretell.parse({f'full {kind}={value}'!r})"
         )
     if isinstance(value, type):
-        raise RecipeError(f"{kind} is the class {value.__name__} itself; give a policy of it: {value.__name__}(...)")
+        raise RecipeError(f"{kind} is the class {value.__name__} itself; give an instance: {value.__name__}(...)")
     if not callable(value) or (member and not hasattr(value, member)):
         wanted = f"`{member}` and `__call__`" if member else "`__call__`"
         raise RecipeError(f"{kind} must be a policy, an object with {wanted}, got {value!r:.80}")
@@ -108,7 +108,7 @@ def split_recipe(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _words(text: str) -> list[str]:
-    """Split at white space that neither a bracket nor a quotation encloses."""
+    """Split at white space outside of parentheses and quotes."""
     words, depth = [""], 0
     for match in re.finditer(f"{LITERAL.pattern}|.", text, LITERAL.flags):
         part = match[0]

@@ -1,4 +1,4 @@
-"""Policies as text and back: `prophet(tau=staged(high=8.0))`, with errors that name what was meant."""
+"""Policies as text and back: `prophet(tau=staged(high=8.0))`, with errors that name the nearest match."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
 
 
 def format_value(value: object) -> str:
-    """The text of a policy or parameter; fields that hold their default are left out."""
+    """Return the text of a policy or parameter, without the fields that hold their default."""
     if isinstance(value, tuple):
         return ",".join(format_value(item) for item in value)
     if not is_dataclass(value) or isinstance(value, type):
@@ -58,11 +58,11 @@ def _format_plain(value: object) -> str:
 
 
 def parse_value(hint: Any, text: str, where: str) -> Any:
-    """The value that `text` spells, as the type `hint` wants it."""
+    """Parse `text` as a value of the type `hint`."""
     for literal in LITERAL.finditer(text):
         pairs = [] if literal["raw"] else re.findall(r"\\.", literal[0], re.DOTALL)
         if any(pair[1] not in _ESCAPES for pair in pairs):
-            raise RecipeError(f"{where} has a backslash that stands for nothing; write r{literal[0]} to keep it")
+            raise RecipeError(f"{where} has a backslash with no meaning; write r{literal[0]} to keep it")
     try:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
@@ -71,10 +71,10 @@ def parse_value(hint: Any, text: str, where: str) -> Any:
     return _value(hint, node, where)
 
 
-def adjusted(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -> Any:
-    """A copy of dataclass `value` with fields at dotted paths as their texts spell them.
+def adjust(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -> Any:
+    """Return a copy of dataclass `value` with the fields at dotted paths set to the values of their texts.
 
-    The copy is checked once all are in place: two settings may need each other.
+    The copy is checked once all are set, because two settings may depend on each other.
     """
     hints = hints_of(type(value))
     changed: dict[str, Any] = {name: getattr(value, name) for name in hints}
@@ -87,23 +87,23 @@ def adjusted(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -
         inner = changed[name]
         if rest and not is_dataclass(inner):
             raise RecipeError(f"{place} has no parameters, so there is no {place}.{rest}")
-        changed[name] = adjusted(inner, [(rest, text)], place) if rest else parse_value(hints[name], text, place)
+        changed[name] = adjust(inner, [(rest, text)], place) if rest else parse_value(hints[name], text, place)
     return replace(value, **changed)
 
 
 def _current_name(name: str, hints: dict[str, Any]) -> str:
-    """Return the name of a parameter, also for the one that it had in an older version."""
+    """Return the current name of a parameter that may be given by its name in an older version."""
     return name if name in hints or RENAMED.get(name) not in hints else RENAMED[name]
 
 
 def hints_of(cls: type) -> dict[str, Any]:
-    """The parameters of a dataclass and their types, in order."""
+    """Return the parameters of a dataclass and their types, in order."""
     resolved = get_type_hints(cls)
     return {field.name: resolved[field.name] for field in fields(cls)}
 
 
 def signature(cls: type) -> str:
-    """A policy's parameters with their defaults, for listings."""
+    """Return a policy's parameters with their defaults, for listings."""
     return ", ".join(f"{field.name}={_default(field)}" for field in fields(cls))
 
 
@@ -112,19 +112,19 @@ def _default(field: Field[Any]) -> str:
 
 
 def _name(cls: type) -> str:
-    """The name a policy is registered under."""
+    """Return the name under which a policy is registered. Raises RecipeError if it has none."""
     if cls in (names := _names()):
         return names[cls]
     raise RecipeError(f"{cls.__name__} has no name in recipes; give it one: POLICIES[kind][name] = {cls.__name__}")
 
 
 def _names() -> dict[type, str]:
-    """Every policy's name; looked up anew, because anyone may register more."""
+    """Return every policy's name; not cached, because plugins may register more."""
     return {cls: name for policies in POLICIES.values() for name, cls in policies.items()}
 
 
 def name_of(value: Any) -> str:
-    """What messages call a policy: its name in recipes, if it has one."""
+    """Return the name of a policy for messages: its name in recipes, if it has one."""
     return _names().get(type(value), type(value).__name__.lower())
 
 
@@ -135,10 +135,10 @@ def _value(hint: Any, node: ast.expr, where: str) -> Any:
         return _optional(hint, node, where)
     plain = _plain(node, where)
     if get_origin(hint) is Literal:
-        return _checked(plain in get_args(hint), plain, unknown(where, str(plain), map(format_value, get_args(hint))))
+        return _require(plain in get_args(hint), plain, unknown(where, str(plain), map(format_value, get_args(hint))))
     if hint is float and isinstance(plain, int) and not isinstance(plain, bool):
         plain = float(plain)
-    return _checked(type(plain) is hint, plain, f"{where} must be {_article(hint)}, got {ast.unparse(node)}")
+    return _require(type(plain) is hint, plain, f"{where} must be {_describe_type(hint)}, got {ast.unparse(node)}")
 
 
 def _optional(hint: Any, node: ast.expr, where: str) -> Any:
@@ -185,13 +185,13 @@ def _plain(node: ast.expr, where: str) -> Any:
     raise RecipeError(f"{where} must be a number, a word, true or false, got {ast.unparse(node)}")
 
 
-def _checked(right: bool, value: Any, message: str) -> Any:
+def _require(right: bool, value: Any, message: str) -> Any:
     if not right:
         raise RecipeError(message)
     return value
 
 
-def _article(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a text in quotes"}.get(
         hint, str(hint)
     )

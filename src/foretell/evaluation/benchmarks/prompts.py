@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from foretell.engine.engine import Completion, Prompt
-from foretell.engine.prompt_files import Asked, parse_prompts, read_prompts
+from foretell.engine.prompt_files import FilePrompt, parse_prompts, read_prompts
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.source import pick
@@ -50,7 +50,7 @@ class Prompts:
         return bool(example.data[LABELLED]) and answer == example.gold
 
 
-def _example(one: Asked) -> Example:
+def _example(one: FilePrompt) -> Example:
     right = one.answer
     if isinstance(right, bool) or not isinstance(right, str | int | float | None):
         raise RequestError(f'{one.where}: "answer" must be a text or a number, got {right!r:.40}')

@@ -1,4 +1,4 @@
-"""Which columns are recomputed: cache policies, by the name used in recipes and on the command line."""
+"""Cache policies (which columns are recomputed) by the name used in recipes and on the command line."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ from foretell.errors import whole
 from foretell.loop.parts import Plan
 from foretell.loop.protocols import Visible
 from foretell.loop.view import StateView
-from foretell.policies.cache.refresh import due
+from foretell.policies.cache.refresh import needs_refresh
 from foretell.policies.visible.everything import Everything
 
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """Computes the masks, and what the last step wrote; everything anew every `refresh` steps (0: only at first)."""
+    """Compute the masks and what the last step wrote; recompute everything every `refresh` steps (0: only at first)."""
 
     stores: ClassVar[bool] = True
 
@@ -26,4 +26,4 @@ class Delayed:
         whole("delayed's refresh", self.refresh, 0)
 
     def __call__(self, state: StateView) -> Plan:
-        return Plan(due(state, self.refresh), state.blank | ~state.ledger.fresh, self.visible(state))
+        return Plan(needs_refresh(state, self.refresh), state.blank | ~state.ledger.fresh, self.visible(state))

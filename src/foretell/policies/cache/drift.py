@@ -1,4 +1,4 @@
-"""A dual cache that is refreshed when the model changes its mind: moving drafts mean that the context has moved."""
+"""A dual cache that is refreshed when drafts change, because that means that the cached context is out of date."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from foretell.errors import within
 from foretell.loop.parts import Plan
 from foretell.loop.protocols import Visible
 from foretell.loop.view import StateView
-from foretell.policies.cache.refresh import due
+from foretell.policies.cache.refresh import needs_refresh
 from foretell.policies.visible.everything import Everything
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Computes the current block and what the last step wrote; everything anew once too many drafts have moved.
+    """Compute the current block and what the last step wrote; recompute everything once too many drafts have changed.
 
-    That is when more than `share` of the block's masks were proposed another token by the last step than by the one
-    before. Entering a block is no reason by itself. 0 refreshes at every change, 1 never.
+    That is when the last step changed the proposed token of more than `share` of the block's masks. Entering a block
+    is no reason by itself. 0 refreshes at every change, 1 never.
     """
 
     stores: ClassVar[bool] = True
@@ -32,9 +32,11 @@ class Drift:
         within("drift's share", self.share, 0.0, 1.0)
 
     def __call__(self, state: StateView) -> Plan:
-        return Plan(due(state, 0) | self._moved(state), state.in_block | ~state.ledger.fresh, self.visible(state))
+        return Plan(
+            needs_refresh(state, 0) | self._changed(state), state.in_block | ~state.ledger.fresh, self.visible(state)
+        )
 
-    def _moved(self, state: StateView) -> Tensor:
+    def _changed(self, state: StateView) -> Tensor:
         masks = state.eligible
-        moved = masks & (state.unchanged == 0) & (state.step > 1)[:, None]
-        return moved.sum(dim=1) > self.share * masks.sum(dim=1)
+        changed = masks & (state.unchanged == 0) & (state.step > 1)[:, None]
+        return changed.sum(dim=1) > self.share * masks.sum(dim=1)

@@ -1,4 +1,4 @@
-"""Fast-dLLM's prefix cache: what stands before the current block is computed once a block."""
+"""Fast-dLLM's prefix cache: what comes before the current block is computed once per block."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from foretell.errors import whole
 from foretell.loop.parts import Plan
 from foretell.loop.protocols import Visible
 from foretell.loop.view import StateView
-from foretell.policies.cache.refresh import due
+from foretell.policies.cache.refresh import needs_refresh
 from foretell.policies.visible.everything import Everything
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Entering a block costs a full pass, which fills masks too; in between, the block and all behind it are computed.
+    """Run a full pass on entering a block, which fills masks too; then compute the block and all that follows it.
 
-    `refresh` adds a full pass every so many steps (1: always, which is exact); 0 adds none.
+    `refresh` adds a full pass every `refresh` steps (1: always, which is exact); 0 adds none.
     `lead`: Dream reads a block's first token from the column before it, which is computed along with the block. The
     released code leaves that column out and fills the first token on entering: `lead=false` with `transfer=opening`.
     """
@@ -34,4 +34,4 @@ class Prefix:
     def __call__(self, state: StateView) -> Plan:
         entered = state.ledger.block != state.block
         onwards = state.positions >= (state.block * state.block_length)[:, None]
-        return Plan(entered | due(state, self.refresh), onwards, self.visible(state), self.lead)
+        return Plan(entered | needs_refresh(state, self.refresh), onwards, self.visible(state), self.lead)

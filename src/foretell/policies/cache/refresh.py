@@ -1,4 +1,4 @@
-"""When a row's cache is due to be filled anew."""
+"""When the cache of a row has to be recomputed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from foretell.loop.view import StateView
 
 
-def due(state: StateView, every: int) -> Tensor:
-    """Rows of which nothing is held yet, or whose last full pass is `every` steps old (0: however old). [B]"""
+def needs_refresh(state: StateView, every: int) -> Tensor:
+    """Return rows with an empty cache, or whose last full pass is at least `every` steps old (0: at any age). [B]"""
     empty = state.ledger.block < 0
     return empty | (state.step - state.ledger.step >= every) if every else empty

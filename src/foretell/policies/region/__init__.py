@@ -1,4 +1,4 @@
-"""Where the answer is: regions, by the name used in recipes and on the command line."""
+"""Regions (where the answer is) by the name used in recipes and on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer stands behind a pinned suffix prompt such as "The answer is"."""
+"""The answer follows a pinned suffix prompt such as "The answer is"."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from foretell.loop.view import StateView
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """`length` positions behind the last pinned token (0: all of them), leaving out the first `skip`.
+    """`length` positions after the last pinned token (0: all of them), leaving out the first `skip`.
 
-    The released code skips the blank between "is" and the number. A row without pinned tokens has no region.
+    The released code skips the space between "is" and the number. A row without pinned tokens has no region.
     """
 
     sought: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-r"""The answer stands inside the draft's last \boxed{...}, as mathematics is answered."""
+r"""The answer is inside the draft's last \boxed{...}, as in mathematics benchmarks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from foretell.loop.view import StateView
-from foretell.policies.region.sought import located
+from foretell.policies.region.sought import locate_answer
 
 _OPENING = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is no brace
@@ -17,15 +17,15 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is no brace
 
 @dataclass(frozen=True, slots=True)
 class Boxed:
-    r"""Inside the last \boxed{...}, whose braces may hold others. While it is not closed there is no region."""
+    r"""Inside the last \boxed{...}, which may hold other braces. There is no region until it is closed."""
 
     sought: ClassVar[bool] = True
 
     def __call__(self, state: StateView) -> Tensor:
-        return located(state, self.find)
+        return locate_answer(state, self.find)
 
     def find(self, text: str) -> tuple[int, int] | None:
-        """The letters of the answer."""
+        """Return where the answer starts and ends in `text`, or None."""
         openings = [match.end() for match in _OPENING.finditer(text)]
         if not openings:
             return None

@@ -1,4 +1,4 @@
-"""The answer stands behind the last "The answer is", "####" or other marker that the draft writes by itself."""
+"""The answer follows the last "The answer is", "####" or other marker that the model itself wrote in the draft."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from foretell.errors import RecipeError, one_of, whole
 from foretell.loop.view import StateView
-from foretell.policies.region.sought import located
+from foretell.policies.region.sought import locate_answer
 
 _STOPS = r"[.!?](?=\s|\Z)|[。！？]"  # not the point of 3.5
 ENDS = {
@@ -25,10 +25,10 @@ _BETWEEN = re.compile(r"[\s:：]*")
 
 @dataclass(frozen=True, slots=True)
 class Delimiter:
-    """From behind the last `marker` to the `end` of the word, sentence, line or text, `length` tokens at most (0: all).
+    """From the last `marker` to the `end` of the word, sentence, line or text, `length` tokens at most (0: all).
 
-    Upper and lower case are the same in a marker, and a blank in it is any white space. Blanks and a colon behind it
-    are skipped. Without a marker, or with nothing behind the last one, there is no region.
+    A marker matches in upper and lower case, and a space in it matches any white space. White space and colons after
+    it are skipped. Without a marker, or with nothing after the last one, there is no region.
     """
 
     sought: ClassVar[bool] = True
@@ -44,10 +44,10 @@ class Delimiter:
         one_of("the region's end", self.end, ENDS)
 
     def __call__(self, state: StateView) -> Tensor:
-        return located(state, self.find, self.length)
+        return locate_answer(state, self.find, self.length)
 
     def find(self, text: str) -> tuple[int, int] | None:
-        """The letters of the answer."""
+        """Return where the answer starts and ends in `text`, or None."""
         markers = [match.end() for match in _marker(self.marker).finditer(text)]
         if not markers:
             return None

@@ -1,4 +1,4 @@
-"""An answer region at a fixed place: the one its request laid out, or an offset and a length in every window."""
+"""An answer region at a fixed place: the one that the request declares, or an offset and a length in every window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foretell.loop.view import StateView
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Without a length, the region that the request's layout declares; none declared is an empty region."""
+    """Without a length, the region that the request's layout declares; it is empty if none is declared."""
 
     sought: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""The answer is the value at a path of the JSON that the draft writes, once that parses."""
+"""The answer is the value at a path in the JSON of the draft, once that JSON parses."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor
 
 from foretell.errors import RecipeError
 from foretell.loop.view import StateView
-from foretell.policies.region.sought import located
+from foretell.policies.region.sought import locate_answer
 
-# A bracket that what follows makes the beginning of JSON: prose has brackets too.
+# A bracket followed by what can begin JSON, because prose has brackets too.
 _OPENING = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*(?:[\[{\]\"0-9-]|true|false|null))")
-_BLANKS = re.compile(r"[\s,:]*")  # also what stands between the members of something that is known to parse
+_BLANKS = re.compile(r"[\s,:]*")  # also what separates the members of text that is known to parse
 _DECODER = JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """The value at a dotted `path` of keys and places in lists ("answer", "steps.0.result"), a string without quotes.
+    """The value at a dotted `path` of keys and list indices ("answer", "steps.0.result"), a string without quotes.
 
-    JSON may stand in prose or a code fence; of several objects or lists the last one that has the path counts. While
-    one of them does not parse there is no region.
+    The JSON may be part of prose or a code fence; of several objects or lists, the last one that has the path counts.
+    There is no region while one of them does not parse.
     """
 
     sought: ClassVar[bool] = True
@@ -34,25 +34,25 @@ class Json:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not all(self.path.split(".")):
-            raise RecipeError(f"the region's path must be keys or numbers with dots between, got {self.path!r}")
+            raise RecipeError(f"the region's path must be keys or list indices separated by dots, got {self.path!r}")
 
     def __call__(self, state: StateView) -> Tensor:
-        return located(state, self.find)
+        return locate_answer(state, self.find)
 
     def find(self, text: str) -> tuple[int, int] | None:
-        """The letters of the answer."""
+        """Return where the answer starts and ends in `text`, or None."""
         found, at = None, 0
         while opening := _OPENING.search(text, at):
             try:
                 at = _DECODER.raw_decode(text, opening.start())[1]
             except (ValueError, RecursionError):
                 return None
-            found = _value(text, opening.start(), at, self.path.split(".")) or found
+            found = _find_value(text, opening.start(), at, self.path.split(".")) or found
         return found
 
 
-def _value(text: str, start: int, end: int, path: list[str]) -> tuple[int, int] | None:
-    """The letters of the value at `path` of the one at `start`, which parses."""
+def _find_value(text: str, start: int, end: int, path: list[str]) -> tuple[int, int] | None:
+    """Return where the value at `path` starts and ends, in the value from `start` to `end`, which parses."""
     for name in path:
         members = {key: span for key, *span in _members(text, start)} if text[start] in "{[" else {}
         if name not in members:
@@ -62,18 +62,18 @@ def _value(text: str, start: int, end: int, path: list[str]) -> tuple[int, int] 
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
-    """The key or place of every member of an object or list, and the letters of its value."""
-    place, at = 0, _behind(text, start + 1)
+    """Yield the key or index of every member of an object or list, and where its value starts and ends."""
+    place, at = 0, _skip_blanks(text, start + 1)
     while text[at] not in "}]":
         key: Any = str(place)
         if text[start] == "{":
             key, at = _DECODER.raw_decode(text, at)
-            at = _behind(text, at)
+            at = _skip_blanks(text, at)
         _, end = _DECODER.raw_decode(text, at)
         yield key, at, end
-        place, at = place + 1, _behind(text, end)
+        place, at = place + 1, _skip_blanks(text, end)
 
 
-def _behind(text: str, at: int) -> int:
+def _skip_blanks(text: str, at: int) -> int:
     blanks = _BLANKS.match(text, at)
     return blanks.end() if blanks else at

@@ -1,4 +1,4 @@
-"""Whatever is still masked is the answer (SchED's region)."""
+"""The answer is every position that is still masked (SchED's region)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole text is the answer: every position that the request did not pin."""
+"""The answer is the whole text: every position that the request did not pin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which token is proposed: sampling policies, by the name used in recipes and on the command line."""
+"""Sampling policies (which token is proposed) by the name used in recipes and on the command line."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.errors import whole, within
-from foretell.loop.noise import uniform
+from foretell.loop.noise import draw_uniform
 from foretell.loop.protocols import Logits
-from foretell.loop.reductions import in_chunks
+from foretell.loop.reductions import map_chunks
 from foretell.loop.view import StateView
 
 _STREAM = 2
@@ -19,10 +19,10 @@ _STREAM = 2
 
 @dataclass(frozen=True, slots=True)
 class Nucleus:
-    """The smallest set of tokens that holds `top_p` of the probability, and at most `top_k` of them (0: no limit).
+    """Sample from the smallest set of tokens with `top_p` of the probability, at most `top_k` of them (0: no limit).
 
-    A temperature of 0 is greedy. Confidence, gap and entropy stay those of the model, before the cut;
-    `score=filtered` ranks by those after it.
+    A temperature of 0 is greedy. Confidence, gap and entropy are those of the model, before the cut;
+    `score=filtered` ranks by those after the cut.
     """
 
     temperature: float = 1.0
@@ -35,27 +35,27 @@ class Nucleus:
     def __call__(self, logits: Logits, state: StateView, row: Tensor, position: Tensor) -> Tensor:
         if self.temperature == 0:
             return logits.best
-        return in_chunks(lambda *piece: self._draw(state, *piece), logits.values, row, position)
+        return map_chunks(lambda *piece: self._draw(state, *piece), logits.values, row, position)
 
     def _draw(self, state: StateView, logits: Tensor, row: Tensor, position: Tensor) -> Tensor:
         values, order = cut(logits, self.temperature, self.top_p, self.top_k)
         below = values.softmax(dim=-1).double().cumsum(dim=-1)
-        draw = uniform(state, row, position, _STREAM) * below[:, -1]
+        draw = draw_uniform(state, row, position, _STREAM) * below[:, -1]
         rank = torch.searchsorted(below, draw[:, None], right=True)
         return order.gather(-1, rank.clamp(max=order.shape[-1] - 1)).squeeze(-1)
 
 
 def check_cut(name: str, temperature: float, top_p: float, top_k: int) -> None:
-    """A `RecipeError` unless these are a temperature, a share and a number of tokens."""
+    """Raise RecipeError unless these are a temperature, a share and a number of tokens."""
     within(f"{name}'s temperature", temperature, 0.0, 1e6)
     within(f"{name}'s top_p", top_p, 0.0, 1.0)
     whole(f"{name}'s top_k", top_k, 0)
 
 
 def cut(logits: Tensor, temperature: float, top_p: float, top_k: int) -> tuple[Tensor, Tensor]:
-    """Logits / temperature from the highest down, -inf outside of the cut, and the tokens that they belong to.
+    """Return logits / temperature in falling order, -inf outside of the cut, and the tokens that they belong to.
 
-    The share `top_p` is counted before the limit `top_k`. [n, V] each
+    The share `top_p` is computed before the limit `top_k` applies. [n, V] each
     """
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     values, order = (precise / temperature).sort(dim=-1, descending=True, stable=True)

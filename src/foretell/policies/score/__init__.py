@@ -1,4 +1,4 @@
-"""How sure we are of each position: scores, by the name used in recipes and on the command line."""
+"""Scores (how sure the model is of each position) by the name used in recipes and on the command line."""
 
 from __future__ import annotations
 

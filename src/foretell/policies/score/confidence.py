@@ -1,4 +1,4 @@
-"""Low-confidence remasking (LLaDA; Dream's maskgit_plus): keep masked whatever the model is least sure of."""
+"""Low-confidence remasking (LLaDA; Dream's maskgit_plus): keep masked what the model is least sure of."""
 
 from __future__ import annotations
 

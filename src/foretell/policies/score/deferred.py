@@ -1,4 +1,4 @@
-"""LLaDA's option for its published scores: an end of text is proposed last, as if the model were sure of nothing."""
+"""LLaDA's option for its published scores: an end of text is filled last, as if its confidence were the lowest."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from foretell.policies.score.confidence import Confidence
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Any score, with the lowest finite value wherever the proposed token would end the text.
+    """Any score, with the lowest finite value where the proposed token would end the text.
 
-    `renormalize`: the score is that of the distribution without the end tokens, as the released code has it.
+    `renormalize`: score the distribution without the end tokens, as the released code does.
     """
 
     score: Score = Confidence()

@@ -1,4 +1,4 @@
-"""Entropy remasking (Dream): keep masked whatever has the most diffuse distribution."""
+"""Entropy remasking (Dream): keep masked what has the most diffuse distribution."""
 
 from __future__ import annotations
 

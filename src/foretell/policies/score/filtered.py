@@ -1,4 +1,4 @@
-"""Scores after temperature, top-p and top-k, as Dream ranks its masks: on the distribution that it samples from."""
+"""Scores after temperature, top-p and top-k, because Dream ranks its masks by the distribution that it samples from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from foretell.policies.score.entropy import Entropy
 class Filtered:
     """Any score of the cut distribution; the parameters mean what they mean in `sample=nucleus`.
 
-    A temperature of 0 cuts the model's own distribution, as 1 does. 50 tokens are the default of Dream's released code.
+    A temperature of 0 cuts the unchanged distribution, as 1 does. 50 tokens are the default of Dream's released code.
     """
 
     score: Score = Entropy()

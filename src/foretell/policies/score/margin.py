@@ -1,4 +1,4 @@
-"""Top-k margin remasking: keep masked whatever has a close runner-up."""
+"""Top-k margin remasking: keep masked what has a close runner-up."""
 
 from __future__ import annotations
 

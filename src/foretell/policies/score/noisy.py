@@ -1,4 +1,4 @@
-"""An order that is drawn: a mask goes first with probability softmax(score / temperature) (Dream's `alg_temp`)."""
+"""A random order: a mask is filled first with probability softmax(score / temperature) (Dream's `alg_temp`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.loop.noise import uniform_grid
+from foretell.loop.noise import draw_grid
 from foretell.loop.protocols import LogitBeliefs, Score
 from foretell.loop.view import StateView
 from foretell.policies.score.entropy import Entropy
@@ -20,7 +20,7 @@ _STREAM = 5
 class Noisy:
     """Any score / `temperature` plus Gumbel noise, so that the best n are n draws without replacement.
 
-    A temperature of 0 is the score alone.
+    A temperature of 0 leaves the score unchanged.
     """
 
     score: Score = Entropy()
@@ -33,6 +33,6 @@ class Noisy:
         scores = self.score(beliefs, state)
         if self.temperature == 0:
             return scores
-        drawn = scores.double() / self.temperature - (-uniform_grid(state, _STREAM).log()).log()
-        last = scores <= torch.finfo(scores.dtype).min  # what `deferred` puts there
+        drawn = scores.double() / self.temperature - (-draw_grid(state, _STREAM).log()).log()
+        last = scores <= torch.finfo(scores.dtype).min  # the value that `deferred` sets
         return drawn.masked_fill(last, torch.finfo(drawn.dtype).min)

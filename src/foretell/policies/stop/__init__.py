@@ -1,4 +1,4 @@
-"""When the answer is settled: stopping rules, their schedules and scales, by the name used in recipes."""
+"""Stopping rules (when the answer is settled), schedules and scales by the name used in recipes."""
 
 from __future__ import annotations
 

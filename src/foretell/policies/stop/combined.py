@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import RecipeError
-from foretell.loop.checks import ask_stop
+from foretell.loop.checks import ask_reads, ask_stop
 from foretell.loop.protocols import Beliefs, FromFile, Stop, Verdict
 from foretell.loop.view import StateView
 
@@ -26,10 +26,10 @@ class _Combined:
             raise RecipeError(f"a combination needs at least two stopping rules, got {len(self.rules)}")
 
     def reads(self, state: StateView) -> Tensor:
-        return reduce(torch.logical_or, (rule.reads(state) for rule in self.rules))
+        return reduce(torch.logical_or, (ask_reads(rule, state) for rule in self.rules))
 
-    def _joined(self, join: Join, beliefs: Beliefs, state: StateView) -> Verdict:
-        """One verdict out of all; what it shows is what the first rule that shows something does."""
+    def _combine(self, join: Join, beliefs: Beliefs, state: StateView) -> Verdict:
+        """Combine all verdicts into one, which shows the value of the first rule that has one."""
         verdicts = [ask_stop(rule, beliefs, state) for rule in self.rules]
         shown = next((one for one in verdicts if one.value is not None), verdicts[0])
         return shown._replace(settled=reduce(join, (one.settled for one in verdicts)))
@@ -40,7 +40,7 @@ class All(_Combined):
     """Settled when every rule says so."""
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
-        return self._joined(torch.logical_and, beliefs, state)
+        return self._combine(torch.logical_and, beliefs, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Any(_Combined):
     """Settled when one rule says so."""
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
-        return self._joined(torch.logical_or, beliefs, state)
+        return self._combine(torch.logical_or, beliefs, state)
 
 
 def each(rule: Stop) -> Iterator[Stop]:
-    """The rules that `rule` combines, at any depth; one that combines nothing is its own."""
+    """Yield the rules that `rule` combines, at any depth; a rule that combines nothing yields itself."""
     if isinstance(rule, _Combined):
         for inner in rule.rules:
             yield from each(inner)
@@ -61,14 +61,14 @@ def each(rule: Stop) -> Iterator[Stop]:
 
 
 def changed(rule: Stop, change: Callable[[Stop], Stop]) -> Stop:
-    """The same combination of what `change` makes of `each`."""
+    """Return the same combination with `change` applied to `each` of its rules."""
     if isinstance(rule, _Combined):
         return replace(rule, rules=tuple(changed(inner, change) for inner in rule.rules))
     return change(rule)
 
 
 def read_files(rule: Stop) -> None:
-    """Read whatever parts of `rule` stand in files, so that nothing can be missing in the middle of a decoding."""
+    """Load the parts of `rule` that are kept in files, so that a missing file is noticed before decoding starts."""
     for one in each(rule):
         if isinstance(one, FromFile):
             one.read_file()

@@ -12,17 +12,17 @@ from torch import Tensor
 from foretell.errors import RecipeError, within
 from foretell.loop.protocols import Beliefs, Verdict
 from foretell.loop.view import StateView
-from foretell.policies.stop.features import TEXT, features, text
+from foretell.policies.stop.features import TEXT, features, text_masks
 from foretell.policies.stop.head import DIGITS, Head, read_head
 
 
 @dataclass(frozen=True)
 class Judge:
-    """The head in the file `path` gives log-odds of at least `bar`. An empty region never settles.
+    """Settle once the head in the file `path` gives log-odds of at least `bar`. An empty region never settles.
 
-    `foretell judge` trains one. `sha256` is the beginning of its file's; left out, it is what the file has now, so that
-    a rule means one head for good, and another head in the same file is an error and no other rule. Given all of
-    it, the file is read when the rule is first asked: a trace is of use for longer than the judge that stopped it.
+    `foretell judge` trains a head. `sha256` is the beginning of the file's digest, by default that of the file as it is
+    now: a rule always means the same head, and a file that has changed is an error. If all digits are given, the file
+    is read only when the rule is first used, so that a trace can be opened without the judge that stopped it.
     """
 
     path: str
@@ -39,7 +39,7 @@ class Judge:
             object.__setattr__(self, "sha256", self._read[1])
 
     def read_file(self) -> None:
-        _ = self.head  # which is kept from now on
+        _ = self.head  # cached from now on
 
     @property
     def head(self) -> Head:
@@ -49,23 +49,23 @@ class Judge:
     def _read(self) -> tuple[Head, str]:
         head, found = read_head(self.path)
         if not found.startswith(self.sha256):
-            raise RecipeError(f"the judge in {self.path} is another one: its sha256 is {found}, not {self.sha256}")
+            raise RecipeError(f"the judge in {self.path} has changed: its sha256 is {found}, not {self.sha256}")
         return head, found
 
     def reads(self, state: StateView) -> Tensor:
         if not any(name in TEXT for name in self.head.names):
             return state.answer
-        return state.answer | (text(state) & state.answer.any(dim=1, keepdim=True))
+        return state.answer | (text_masks(state) & state.answer.any(dim=1, keepdim=True))
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         score = self.score(beliefs, state)
         return Verdict(self.settles(score), score, torch.full_like(score, self.bar), "log-odds")
 
     def score(self, beliefs: Beliefs, state: StateView) -> Tensor:
-        """The head's log-odds, the same whatever the bar. [B]"""
+        """Return the head's log-odds, which do not depend on the bar. [B]"""
         score = self.head(features(beliefs, state, self.head.names))
         return torch.where(state.answer.any(dim=1), score, -torch.inf)
 
     def settles(self, score: Tensor) -> Tensor:
-        """Whether such log-odds reach the bar; an infinite one is never reached. [B]"""
+        """Return whether log-odds reach the bar; an infinite bar is never reached. [B]"""
         return (score >= self.bar) & (self.bar < torch.inf)

@@ -1,4 +1,4 @@
-"""Commit once the answer that would be read out of the draft has stood for a few steps (answer persistence)."""
+"""Commit once the answer in the draft has not changed for a few steps (answer persistence)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from foretell.loop.view import StateView
 
 @dataclass(frozen=True, slots=True)
 class Persistent:
-    """`steps` comparisons in a row found the answer unchanged.
+    """Settle once `steps` consecutive steps left the answer unchanged.
 
-    The answer is the region's draft up to and including its first end of text; what stands behind may go on changing.
-    Without an end it is the whole region, which is what `stable` watches in any case. An answer that is found in the
-    text has changed when it moves, grows or shrinks.
+    The answer is the region's draft up to and including its first end of text; what follows may still change.
+    Without an end it is the whole region, which `stable` always compares. An answer that is found in the
+    text counts as changed when it moves, grows or shrinks.
     """
 
     steps: int = 8
@@ -31,9 +31,9 @@ class Persistent:
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         ends = state.answer & torch.isin(beliefs.tokens, beliefs.tokens.new_tensor(state.end_ids))
-        behind = (ends.cumsum(dim=1) - ends.long()) > 0
-        read = state.answer & ~behind
-        stood = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
-        least = stood.masked_fill(~read, torch.iinfo(stood.dtype).max).amin(dim=1)
+        later = (ends.cumsum(dim=1) - ends.long()) > 0
+        read = state.answer & ~later
+        age = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
+        least = age.masked_fill(~read, torch.iinfo(age.dtype).max).amin(dim=1)
         least = torch.where(state.answer.any(dim=1), torch.minimum(least, state.answer_age), 0)
         return Verdict(least >= self.steps, least.float(), torch.full_like(least, self.steps).float(), "unchanged")

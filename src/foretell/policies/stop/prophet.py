@@ -20,12 +20,12 @@ class Prophet:
     """gap(answer region) >= tau(p), Eq. 5 with its defaults. An empty region never settles.
 
     `reduce`: the mean (the paper), the min, or the quantile `q` of the region's gaps; a mean can hide one unsure token.
-    `over`: all positions of the region (the released code) or the still masked ones; once none of those is left,
-    nothing can change the answer any more and it is settled.
-    `clock`: p by steps (the paper) or by tokens filled, for transfers that fill many at once. Unsaid it is by steps,
-    and a recipe with such a transfer wants it said.
-    `one_based`: the released code's p, (step + 1) / T, in place of the paper's step / T.
-    `scale`: what stands for the gap, with thresholds of its own: `log_odds`, or `ranks` among known gaps.
+    `over`: all positions of the region (the released code), or only its masks; once no mask is left, nothing can
+    change the answer any more and it is settled.
+    `clock`: p by steps (the paper) or by tokens filled, for transfers that fill many at once. The default is by steps;
+    a recipe with such a transfer has to name a clock.
+    `one_based`: the released code's p, (step + 1) / T, instead of the paper's step / T.
+    `scale`: what replaces the gap, with thresholds to match: `log_odds`, or `ranks` among known gaps.
     """
 
     tau: Schedule = Staged()
@@ -48,7 +48,7 @@ class Prophet:
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         read = self.reads(state)
-        value = self._reduced(self.scale(beliefs), read)
+        value = self._reduce(self.scale(beliefs), read)
         value = torch.where(read.any(dim=1), value, torch.inf)
         value = torch.where(state.answer.any(dim=1), value, -torch.inf)
         progress = self._progress(state)
@@ -57,7 +57,7 @@ class Prophet:
 
     @property
     def measure(self) -> str:
-        """What the rule watches, as screens and reports name it: "mean gap", "min gap", "0.1-quantile log-odds"."""
+        """The name of the compared value, for screens and reports: "mean gap", "min gap", "0.1-quantile log-odds"."""
         return f"{f'{self.q:g}-quantile' if self.reduce == 'quantile' else self.reduce} {self.scale.measure}"
 
     def _progress(self, state: StateView) -> Tensor:
@@ -65,7 +65,7 @@ class Prophet:
             return state.filled
         return (state.step + 1) / state.budget if self.one_based else state.progress
 
-    def _reduced(self, gap: Tensor, read: Tensor) -> Tensor:
+    def _reduce(self, gap: Tensor, read: Tensor) -> Tensor:
         size = read.sum(dim=1)
         if self.reduce == "mean":
             return (gap * read).sum(dim=1) / size.clamp(min=1)

@@ -1,4 +1,4 @@
-"""What a threshold is compared with: the gap, or a measure whose scale depends less on the model and its dtype."""
+"""What is compared with a threshold: the gap, or a measure that depends less on the model and its dtype."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from foretell.loop.protocols import Beliefs
 from foretell.policies.stop.features import log_odds
 
 RANKS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-LEAST = 1e-4  # apart that two quantiles count as, so that equal ones divide nothing by 0
+LEAST = 1e-4  # the least distance of two quantiles, so that equal ones do not cause a division by 0
 
 
 class Scale(Protocol):
-    measure: ClassVar[str]  # what its values are called
+    measure: ClassVar[str]  # the name of its values
 
     def __call__(self, beliefs: Beliefs) -> Tensor:
-        """A measure of certainty at every position, the larger the surer. [B, N]"""
+        """Return how certain the model is of every position; larger means more certain. [B, N]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class LogOdds:
-    """Log-odds of the proposed token, log p / (1 - p): a temperature or many near rivals count here, too."""
+    """Log-odds of the proposed token, log p / (1 - p), which count all other tokens, not only the second best."""
 
     measure: ClassVar[str] = "log-odds"
 
@@ -45,9 +45,9 @@ class LogOdds:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Gaps as ranks from 0 to 1 among those of some decodings, given by their quantiles at 10, 25, 50, 75 and 90%.
+    """Gaps as ranks from 0 to 1 among the gaps of past decodings, given by their quantiles at 10, 25, 50, 75 and 90%.
 
-    Straight lines between; beyond the last one it nears 1 and never gets there, so that larger gaps stay larger.
+    Ranks are interpolated between quantiles. Above the last one they approach 1, so that larger gaps stay larger.
     """
 
     measure: ClassVar[str] = "rank"
@@ -61,7 +61,7 @@ class Ranks:
         for field in fields(self):
             within(f"ranks' {field.name}", getattr(self, field.name), 0.0)
         if list(self.quantiles) != sorted(self.quantiles):
-            raise RecipeError(f"ranks need quantiles that do not fall, got {', '.join(map(str, self.quantiles))}")
+            raise RecipeError(f"the quantiles of ranks must not decrease, got {', '.join(map(str, self.quantiles))}")
 
     @property
     def quantiles(self) -> tuple[float, ...]:
@@ -69,9 +69,9 @@ class Ranks:
 
     @classmethod
     def of(cls, gaps: Tensor) -> Ranks:
-        """Fitted to some gaps of any shape."""
+        """Return ranks fitted to gaps of any shape."""
         if not gaps.numel():
-            raise RecipeError("ranks need gaps to be fitted to, got none")
+            raise RecipeError("ranks need at least one gap to be fitted to, got none")
         found = gaps.flatten().float().sort().values
         places = [round(rank * (len(found) - 1)) for rank in RANKS[1:]]
         return cls(*(round(float(found[place]), 4) for place in places))

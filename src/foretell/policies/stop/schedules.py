@@ -1,4 +1,4 @@
-"""Threshold schedules tau(p): risk-averse early, when waiting is cheap next to being wrong, tolerant late."""
+"""Threshold schedules tau(p): strict early, when much can still change, and tolerant late."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foretell.errors import RecipeError, within
 
 class Schedule(Protocol):
     def __call__(self, progress: Tensor) -> Tensor:
-        """Threshold [B] at progress p [B]."""
+        """Return the threshold [B] at progress p [B]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Staged:
     second: float = 0.67
 
     def __post_init__(self) -> None:
-        _no_nan(high=self.high, mid=self.mid, low=self.low)
+        _check_no_nan(high=self.high, mid=self.mid, low=self.low)
         if not 0 <= self.first <= self.second <= 1:
             raise RecipeError(
                 f"staged needs 0 <= first <= second <= 1, got first={self.first!r}, second={self.second!r}"
@@ -47,10 +47,10 @@ class Linear:
     end: float = 3.5
 
     def __post_init__(self) -> None:
-        _no_nan(start=self.start, end=self.end)
+        _check_no_nan(start=self.start, end=self.end)
 
     def __call__(self, progress: Tensor) -> Tensor:
-        return _between(self.start, self.end, progress)
+        return _interpolate(self.start, self.end, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Cosine:
     end: float = 2.5
 
     def __post_init__(self) -> None:
-        _no_nan(start=self.start, end=self.end)
+        _check_no_nan(start=self.start, end=self.end)
 
     def __call__(self, progress: Tensor) -> Tensor:
-        return _between(self.start, self.end, (1 - (math.pi * progress).cos()) / 2)
+        return _interpolate(self.start, self.end, (1 - (math.pi * progress).cos()) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +76,21 @@ class Exponential:
     k: float = 4.0
 
     def __post_init__(self) -> None:
-        _no_nan(start=self.start, end=self.end)
+        _check_no_nan(start=self.start, end=self.end)
         within("exponential's k", self.k, 0.0)
 
     def __call__(self, progress: Tensor) -> Tensor:
-        return _between(self.start, self.end, 1 - (-self.k * progress).exp())
+        return _interpolate(self.start, self.end, 1 - (-self.k * progress).exp())
 
 
-def _between(start: float, end: float, share: Tensor) -> Tensor:
-    """`start` at share 0, `end` at share 1. An infinite start stays infinite: it is the way to never stop."""
+def _interpolate(start: float, end: float, share: Tensor) -> Tensor:
+    """Interpolate from `start` at share 0 to `end` at share 1. If either is infinite, so is the result: never stop."""
     if math.isinf(start) or math.isinf(end):
         return torch.full_like(share, max(start, end))
     return start + (end - start) * share
 
 
-def _no_nan(**values: float) -> None:
+def _check_no_nan(**values: float) -> None:
     for name, value in values.items():
         if math.isnan(value):
             raise RecipeError(f"the threshold {name} must be a number or inf, got {value!r}")

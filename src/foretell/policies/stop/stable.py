@@ -1,4 +1,4 @@
-"""Commit once the answer has stood unchanged, with low entropy, for a few steps (DiffusionGemma's rule)."""
+"""Commit once the answer has not changed for a few steps and has low entropy (DiffusionGemma's rule)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from foretell.loop.view import StateView
 
 @dataclass(frozen=True, slots=True)
 class Stable:
-    """`steps` comparisons in a row found the region's draft unchanged, and its mean entropy is below `entropy`.
+    """Settle once `steps` consecutive steps left the region's draft unchanged and its mean entropy is below `entropy`.
 
-    An answer that is found in the text has changed when it moves, grows or shrinks.
-    An infinite entropy leaves the draft alone to decide: SchED's second condition.
+    An answer that is found in the text counts as changed when it moves, grows or shrinks.
+    With an infinite entropy only the draft decides: SchED's second condition.
     """
 
     steps: int = 1
@@ -31,8 +31,8 @@ class Stable:
         return state.answer
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
-        stood = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
-        still = ((stood >= self.steps) | ~state.answer).all(dim=1)
+        age = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
+        still = ((age >= self.steps) | ~state.answer).all(dim=1)
         still &= state.answer_age >= self.steps
         return Verdict(state.answer.any(dim=1) & still & self._sure(beliefs, state))
 

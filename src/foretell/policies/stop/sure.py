@@ -16,11 +16,11 @@ from foretell.loop.view import StateView
 
 @dataclass(frozen=True, slots=True)
 class Sure:
-    """Mean entropy of the answer region < `entropy`, in nats. An empty region never settles; nor does `entropy=0`.
+    """Settle once the mean entropy of the answer region is below `entropy`, in nats. An empty region never settles.
 
-    `over`: all positions of the region or the still masked ones; once none of those is left, nothing can change the
-    answer any more and it is settled.
-    What it shows is a certainty, exp(-mean entropy): it rises to the bar as a gap does, and 1 is no doubt at all.
+    With `entropy=0` nothing settles. `over`: all positions of the region, or only its masks; once no mask is left,
+    nothing can change the answer any more and it is settled.
+    The value shown is a certainty, exp(-mean entropy), which rises to the bar as a gap does; 1 is complete certainty.
     """
 
     entropy: float = 0.1
@@ -36,7 +36,7 @@ class Sure:
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         read = self.reads(state)
         mean = torch.where(read, beliefs.entropy, 0).sum(dim=1) / read.sum(dim=1).clamp(min=1)
-        mean = mean.clamp(min=0)  # a sum of rounded terms may end below
+        mean = mean.clamp(min=0)  # rounding may make the sum negative
         mean = torch.where(state.answer.any(dim=1), mean, torch.inf)
         bar = torch.full_like(mean, math.exp(-self.entropy))
         return Verdict(mean < self.entropy, (-mean).exp(), bar, "certainty")

@@ -1,4 +1,4 @@
-"""Which masks are filled now: transfer policies, by the name used in recipes and on the command line."""
+"""Transfer policies (which masks are filled now) by the name used in recipes and on the command line."""
 
 from __future__ import annotations
 

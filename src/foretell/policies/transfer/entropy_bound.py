@@ -1,4 +1,4 @@
-"""As many masks as an entropy budget pays for, the lowest entropies first (the EB sampler, DiffusionGemma's too)."""
+"""Fill as many masks as an entropy budget allows, lowest entropies first (the EB sampler and DiffusionGemma)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch.nn import functional as F
 from foretell.errors import within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
+from foretell.policies.transfer.ranks import at_least_one, fillable, first, order_by
 
 
 @dataclass(frozen=True, slots=True)
 class EntropyBound:
-    """The largest set, from the lowest entropy up, whose entropies without the highest of them sum to at most `bound`.
+    """Fill the masks of lowest entropy, as many as have entropies that sum to at most `bound` without the highest.
 
-    That sum bounds what the tokens of the set can tell about each other, which filling them at once ignores; one alone
-    is always free.
+    The sum bounds the mutual information of the filled tokens, which filling them at once ignores. A single token is
+    always within the bound.
     """
 
     parallel: ClassVar[bool] = True
@@ -30,11 +30,11 @@ class EntropyBound:
         within("entropy_bound's bound", self.bound, 0.0)
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        among = hopeful(scores, state) & beliefs.entropy.isfinite()
-        order = ordered(-beliefs.entropy, scores, among)
+        among = fillable(scores, state) & beliefs.entropy.isfinite()
+        order = order_by(-beliefs.entropy, scores, among)
         taking = among.gather(1, order)
         entropy = torch.where(taking, beliefs.entropy.gather(1, order), 0)
         spent = F.pad(
             entropy.cumsum(dim=1)[:, :-1], (1, 0)
-        )  # by those before, for in this order the last is the highest
+        )  # by the masks before: in this order the last one has the highest
         return at_least_one(first(order, (spent <= self.bound) & taking), scores, state)

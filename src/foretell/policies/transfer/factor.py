@@ -1,4 +1,4 @@
-"""As many masks as their doubt allows: the more go at once, the surer each has to be (Fast-dLLM)."""
+"""Fill as many masks as their confidences allow: the more at once, the higher each has to be (Fast-dLLM)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 from foretell.errors import within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
+from foretell.policies.transfer.ranks import at_least_one, fillable, first, order_by
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The largest n with (n + 1)(1 - c_n) < `factor`, for confidences c from the highest down; one at the least.
+    """Fill the largest n with (n + 1)(1 - c_n) < `factor`, for confidences c in falling order; at least one.
 
-    `last`: fill a block's last mask together with the others even where it fails, as the released code does.
+    `last`: fill a block's last mask with the others even if it fails this test, as the released code does.
     """
 
     parallel: ClassVar[bool] = True
@@ -28,12 +28,12 @@ class Factor:
         within("factor's factor", self.factor, 0.0)
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        among = hopeful(scores, state)
-        order = ordered(beliefs.confidence, scores, among)
+        among = fillable(scores, state)
+        order = order_by(beliefs.confidence, scores, among)
         doubt = 1 - beliefs.confidence.gather(1, order)
         n = state.positions + 1
         holds = ((n + 1) * doubt < self.factor) & among.gather(1, order)
         if self.last:
             size = among.sum(dim=1, keepdim=True)
-            holds |= (n == size) & (holds.sum(dim=1, keepdim=True).clamp(min=1) >= size - 1)  # one goes in any case
+            holds |= (n == size) & (holds.sum(dim=1, keepdim=True).clamp(min=1) >= size - 1)  # one is always filled
         return at_least_one(first(order, holds), scores, state)

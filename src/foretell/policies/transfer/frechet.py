@@ -1,4 +1,4 @@
-"""As many masks as stay likely together, by Fréchet's bound on their joint probability (Fast-dLLM++)."""
+"""Fill as many masks as are jointly likely, by Fréchet's bound on their joint probability (Fast-dLLM++)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 from foretell.errors import within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, first, hopeful, ordered
+from foretell.policies.transfer.ranks import at_least_one, fillable, first, order_by
 
 
 @dataclass(frozen=True, slots=True)
 class Frechet:
-    """The largest n with max(0, c_1 + ... + c_n - (n - 1)) - (1 - c_n) > `margin`, for falling confidences c.
+    """Fill the largest n with max(0, c_1 + ... + c_n - (n - 1)) - (1 - c_n) > `margin`, for falling confidences c.
 
-    The first term bounds from below the probability that all n are right, whatever they have to do with each other;
-    the second is the most that any other token can have at the n-th.
+    The first term is a lower bound on the probability that all n are right, however they depend on each other; the
+    second is the highest probability that any other token can have at the n-th.
     """
 
     parallel: ClassVar[bool] = True
@@ -29,9 +29,9 @@ class Frechet:
         within("frechet's margin", self.margin, 0.0, 1.0)
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        among = hopeful(scores, state)
-        order = ordered(beliefs.confidence, scores, among)
+        among = fillable(scores, state)
+        order = order_by(beliefs.confidence, scores, among)
         taking = among.gather(1, order)
         doubt = torch.where(taking, 1 - beliefs.confidence.gather(1, order), 0)
-        together = (1 - doubt.cumsum(dim=1)).clamp(min=0)  # the sum of c less (n - 1), without its cancellation
+        together = (1 - doubt.cumsum(dim=1)).clamp(min=0)  # the sum of c minus (n - 1), without loss of precision
         return at_least_one(first(order, (together - doubt > self.margin) & taking), scores, state)

@@ -1,4 +1,4 @@
-"""Every mask whose best token beats the runner-up by enough, the less of it the more neighbours are known (JoT)."""
+"""Fill every mask whose best token is enough more likely than the second best; known neighbours lower the bar (JoT)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch.nn import functional as F
 from foretell.errors import RecipeError, whole, within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, hopeful
+from foretell.policies.transfer.ranks import at_least_one, fillable
 
-LARGEST = 1e6  # of a ratio: finite, so that a share of it is
-FURTHEST = 1024  # each step outwards is a sum over the window
+LARGEST = 1e6  # ratio: finite, so that a share of it is finite too
+FURTHEST = 1024  # distance: each step of it costs a sum over the window
 
 
 @dataclass(frozen=True, slots=True)
 class JoT:
-    """p1 / p2 >= high - (high - low) k, with k the weighted share of neighbours that are known.
+    """Fill masks with p1 / p2 >= high - (high - low) k, where k is the weighted share of neighbours that are known.
 
-    k sums `gamma` ** d over the known positions at distance d = 1 .. `distance` on both sides, as a share of what the
-    sum would be if all of them were known. The prompt is known; padding and what lies beyond the window are not.
-    The ratio is the exponential of the gap, so the comparison is one of logits. 30 is LLaDA's `high`, 90 Dream's.
+    k sums `gamma` ** d over the known positions at distance d = 1 .. `distance` on both sides, divided by
+    the sum if all of them were known. The prompt is known; padding and what lies outside the window are not.
+    The ratio is the exponential of the gap, so logits are compared. `high` is 30 for LLaDA and 90 for Dream.
     """
 
     parallel: ClassVar[bool] = True
@@ -43,10 +43,10 @@ class JoT:
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         bar = self.high - (self.high - self.low) * self._known(state, beliefs.gap.dtype)
-        return at_least_one(hopeful(scores, state) & (beliefs.gap >= bar.log()), scores, state)
+        return at_least_one(fillable(scores, state) & (beliefs.gap >= bar.log()), scores, state)
 
     def _known(self, state: StateView, dtype: torch.dtype) -> Tensor:
-        """k. [B, N]"""
+        """Return k. [B, N]"""
         known = F.pad(state.valid & (state.canvas != state.mask_id), (self.distance, self.distance)).to(dtype)
         start = state.prompt_length + self.distance
         weights = [self.gamma ** (d - 1) for d in range(1, self.distance + 1)]  # a common factor changes nothing

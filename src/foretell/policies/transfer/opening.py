@@ -1,4 +1,4 @@
-"""Entering a block fills its first mask and nothing else (Fast-dLLM's cache for Dream)."""
+"""On entering a block, fill its first mask and nothing else (Fast-dLLM's cache for Dream)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foretell.policies.transfer.threshold import Threshold
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The first mask of a block in which nothing was filled yet; then whatever `transfer` fills."""
+    """Fill the first mask of a block in which nothing is filled yet; after that, what `transfer` fills."""
 
     transfer: Transfer = Threshold()
 

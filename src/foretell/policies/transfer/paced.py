@@ -9,15 +9,15 @@ from torch import Tensor
 
 from foretell.loop.protocols import Beliefs, Transfer
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import pace, top_up
+from foretell.policies.transfer.ranks import required_count, top_up
 from foretell.policies.transfer.threshold import Threshold
 
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """Fill what `rule` allows, and at least as many masks as each block's share of the steps demands.
+    """Fill what `rule` allows, and at least as many masks as each block's share of the steps requires.
 
-    Without it a parallel rule fills only what it allows, and the last step commits whatever is left. With it a small
+    Without it a parallel rule fills only what it allows, and the last step commits the rest. With it a small
     budget is spread over all steps: every step fills some masks that the rule alone would have left for later.
     """
 
@@ -25,4 +25,4 @@ class Paced:
     rule: Transfer = Threshold()
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        return top_up(self.rule(scores, beliefs, state), scores, state, pace(state))
+        return top_up(self.rule(scores, beliefs, state), scores, state, required_count(state))

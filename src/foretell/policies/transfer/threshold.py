@@ -1,4 +1,4 @@
-"""Every mask that the model is sure enough of, and the best one in any case (Fast-dLLM)."""
+"""Fill every mask that the model is sure enough of, and always the best one (Fast-dLLM)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 from foretell.errors import one_of, within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
-from foretell.policies.transfer.ranks import at_least_one, hopeful
+from foretell.policies.transfer.ranks import at_least_one, fillable
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Confidence >= `value`; where nothing is, the best by score goes alone.
+    """Fill masks of confidence >= `value`; if there are none, the best by score.
 
     `relax` lowers the bar as the block fills, to value (1 - relax (1 - share of the block that is masked))
-    (Streaming-dLLM, with 0.3); pinned positions are no part of that share.
+    (Streaming-dLLM, with 0.3); pinned positions do not count.
     `by`: whether the model's confidence or the recipe's score is compared (the released code compares its score).
     """
 
@@ -37,4 +37,4 @@ class Threshold:
         block = (state.in_block & ~state.pinned).sum(dim=1).clamp(min=1)
         masked = state.eligible.sum(dim=1).to(confidence.dtype) / block
         bar = self.value * (1 - self.relax * (1 - masked))
-        return at_least_one(hopeful(scores, state) & (confidence >= bar[:, None]), scores, state)
+        return at_least_one(fillable(scores, state) & (confidence >= bar[:, None]), scores, state)

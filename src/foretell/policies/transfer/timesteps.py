@@ -1,4 +1,4 @@
-"""Dream's schedule: a share 1 - s/t of the remaining masks, for t falling linearly from 1 to `eps`."""
+"""Dream's schedule: fill a share 1 - s/t of the remaining masks, for t falling linearly from 1 to `eps`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foretell.errors import within
-from foretell.loop.noise import uniform_grid
+from foretell.loop.noise import draw_grid
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import best
@@ -19,10 +19,10 @@ _STREAM = 6
 
 @dataclass(frozen=True, slots=True)
 class Timesteps:
-    """Every block runs through the whole of t in its own steps; Dream's stock loop has a single block.
+    """In every block t runs from 1 to `eps` over the block's steps; Dream's own loop has a single block.
 
     The share is rounded down, so early steps may fill nothing, and a block's last step takes what is left.
-    `independent`: each mask goes with the share as its probability, whatever its score (Dream's `alg=origin`).
+    `independent`: each mask is filled with the share as its probability, whatever its score (Dream's `alg=origin`).
     """
 
     parallel: ClassVar[bool] = False
@@ -40,5 +40,5 @@ class Timesteps:
         t, s = (1 - (1 - self.eps) * at / steps for at in (index, index + 1))
         share = torch.where(index + 1 == steps, 1, 1 - s / t)
         if self.independent:
-            return state.eligible & (uniform_grid(state, _STREAM) < share[:, None])
+            return state.eligible & (draw_grid(state, _STREAM) < share[:, None])
         return best(scores, (state.eligible.sum(dim=1) * share).long())

@@ -1,4 +1,4 @@
-"""What an early commit is checked for: verifiers, by the name used in recipes and on the command line."""
+"""Verifiers (how an early commit is checked) by the name used in recipes and on the command line."""
 
 from __future__ import annotations
 

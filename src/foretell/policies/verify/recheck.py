@@ -1,4 +1,4 @@
-"""Commit, then verify: what the model finds unlikely in the text that it committed to is masked and filled again."""
+"""Commit, then verify: tokens that the model finds unlikely in the committed text are masked and filled again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from foretell.loop.view import StateView
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """Up to `passes` more passes, each filling what the one before it masked, and masking what is less likely than
-    `below`.
+    """Run up to `passes` more passes. Each fills what the last one masked, and masks what is less likely than `below`.
 
-    The last pass masks nothing, so one pass alone would do nothing. `answer`: whether the answer region is doubted too.
+    The last pass masks nothing, so a single pass would do nothing. `answer`: whether the answer region is checked too.
     """
 
     passes: int = 2

@@ -1,4 +1,4 @@
-"""An early commit stands as it is."""
+"""Keep an early commit as it is, without checking it."""
 
 from __future__ import annotations
 

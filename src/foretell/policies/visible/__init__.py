@@ -1,4 +1,4 @@
-"""Which masks are looked at: windows, by the name used in recipes; a part of every cache policy."""
+"""Visible policies (which masks exist for a pass) by the name used in recipes; every cache policy has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suffix pruning as in DPad: masks behind the current block are kept at random, fewer the farther away they are."""
+"""Suffix pruning as in DPad: masks after the current block are kept at random, fewer the farther away they are."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from foretell.errors import whole, within
-from foretell.loop.noise import lasting
+from foretell.loop.noise import draw_lasting
 from foretell.loop.view import StateView
-from foretell.policies.visible.suffix import behind_block
+from foretell.policies.visible.suffix import distance_after_block
 
 _STREAM = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Decayed:
-    """At distance d a position is kept with probability exp(-(steepness d / reach)^2 / 2), and none beyond `reach`.
+    """Keep a position at distance d with probability exp(-(steepness d / reach)^2 / 2), and none beyond `reach`.
 
-    The draw belongs to the row's seed and the position alone: what was dropped comes back only by being nearer.
+    The draw depends only on the row's seed and the position: a dropped one returns only when the block gets nearer.
     """
 
     reach: int = 256
@@ -30,6 +30,6 @@ class Decayed:
         within("decayed's steepness", self.steepness, 0.0)
 
     def __call__(self, state: StateView) -> Tensor:
-        distance = behind_block(state)
+        distance = distance_after_block(state)
         odds = torch.exp(-0.5 * (self.steepness * distance.clamp(min=0) / self.reach) ** 2)
-        return (distance <= 0) | ((lasting(state, _STREAM) < odds) & (distance <= self.reach))
+        return (distance <= 0) | ((draw_lasting(state, _STREAM) < odds) & (distance <= self.reach))

@@ -1,4 +1,4 @@
-"""No window: all of the canvas is looked at."""
+"""Every position is visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suffix pruning as in Streaming-dLLM: of the masks behind the current block only the nearest, and the last one."""
+"""Suffix pruning as in Streaming-dLLM: of the masks after the current block, keep only the nearest and the last one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch import Tensor
 
 from foretell.errors import whole
 from foretell.loop.view import StateView
-from foretell.policies.visible.suffix import behind_block
+from foretell.policies.visible.suffix import distance_after_block
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """`suffix` positions behind the block, and the window's last, which says how long the text may become."""
+    """Keep `suffix` positions after the block, and the window's last, which shows how long the text may become."""
 
     suffix: int = 32
 
@@ -21,4 +21,4 @@ class Near:
         whole("near's suffix", self.suffix, 0)
 
     def __call__(self, state: StateView) -> Tensor:
-        return (behind_block(state) <= self.suffix) | (state.positions == state.length - 1)
+        return (distance_after_block(state) <= self.suffix) | (state.positions == state.length - 1)

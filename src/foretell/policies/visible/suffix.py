@@ -1,4 +1,4 @@
-"""The part of the window behind the current block, which windows thin out."""
+"""The part of the window after the current block, which visible policies thin out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from foretell.loop.view import StateView
 
 
-def behind_block(state: StateView) -> Tensor:
-    """How far each position is behind the last of the current block; 0 and below inside and in front of it. [B, N]"""
+def distance_after_block(state: StateView) -> Tensor:
+    """Return the distance of each position after the current block's end; 0 or less inside and before it. [B, N]"""
     last = torch.where(state.in_block, state.positions, 0).amax(dim=1, keepdim=True)
     return state.positions - last
