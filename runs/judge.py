@@ -17,7 +17,7 @@ from certified import CONFIDENCE, DRAWS, SPLITS
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.families import FAMILIES, Family
 from foretell.certify.train_judge import JudgeConfig
-from foretell.plots.judge import judged
+from foretell.plots.judge import plot_judge
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, parser
 from shared import SEED, go, options_of
@@ -36,7 +36,7 @@ Found = dict[str, dict[float, CoverageResult]]  # a rule's at each risk
 def certified(pool: Pool, family: Family) -> dict[float, CoverageResult]:
     found = pool.replayed(family)
     coverage = Coverage.of(Sets.of(len(found.full), SPLITS, DRAWS, SEED), LOSS, found)
-    return {eps: coverage.certified(eps, CONFIDENCE) for eps in RISKS}
+    return {eps: coverage.evaluate_certified(eps, CONFIDENCE) for eps in RISKS}
 
 
 def measured(pool: Pool) -> Found:
@@ -136,7 +136,7 @@ def main() -> None:
         for where, rules in whole.items()
     }
     speedups = {task: {name: kept[RISKS[0]].speedup for name, kept in mine.items()} for task, mine in found.items()}
-    publish("judge", markdown(found, across, looks, options), numbers, options, judged(looks, speedups, RISKS[0]))
+    publish("judge", markdown(found, across, looks, options), numbers, options, plot_judge(looks, speedups, RISKS[0]))
 
 
 if __name__ == "__main__":

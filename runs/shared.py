@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib as mpl
 import torch
 
-from foretell.certify.replay import Study, gather
+from foretell.certify.replay import Study, gather_cases
 from foretell.cli.evaluate import following
 from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
@@ -188,7 +188,7 @@ def grow(bench: PreparedEvaluation) -> None:
 def studied(task: str, options: argparse.Namespace, recipe: str = "full", limit: int | None = None) -> Study:
     """A task decoded under one recipe, with traces; what is there already is not decoded again."""
     what = evaluation("traced", task, (recipe,), options, limit, trace=True)
-    return gather(*carried_out(what), options.limit if limit is None else limit)
+    return gather_cases(*carried_out(what), options.limit if limit is None else limit)
 
 
 def decoded(task: str, recipe: str, options: argparse.Namespace) -> list[Record]:

@@ -12,7 +12,7 @@ import pytest
 import foretell
 from foretell.certify.calibrate import Calibrated, Calibration, calibrate
 from foretell.certify.decodings import evaluation_for
-from foretell.certify.families import FAMILIES, Family, by_tokens
+from foretell.certify.families import FAMILIES, Family, with_token_clock
 from foretell.certify.search import RiskGoal
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
@@ -41,7 +41,7 @@ def made(checkpoint: Path, home: Path) -> Calibrated:
 
 
 def test_the_boldest_rule_before_the_first_failure(made: Calibrated) -> None:
-    found, trials = made.certificate, made.walk.trials
+    found, trials = made.certificate, made.search.trials
     assert [trial.setting for trial in trials] == list(FAMILIES["prophet-min"].settings)
     passed = [trial.p_value <= 1 - GOAL["confidence"] for trial in trials]
     last = passed.index(False) - 1
@@ -104,10 +104,10 @@ def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, 
     half = {one.id: one for one in read_records(rule.with_suffix(".work"))}
     differs = sum(half[name].answer != full[name].answer for name in full) / EXAMPLES
     assert differs > 0, "and these are not the same"
-    assert found.walk.trials[0].empirical_risk == pytest.approx(differs), "the safest rule never stops"
-    assert alone.walk.trials[0].empirical_risk == 0
+    assert found.search.trials[0].empirical_risk == pytest.approx(differs), "the safest rule never stops"
+    assert alone.search.trials[0].empirical_risk == 0
     steps = [sum(one.steps for one in side.values()) for side in (full, half)]
-    ratio = found.walk.trials[0].speedup / alone.walk.trials[0].speedup
+    ratio = found.search.trials[0].speedup / alone.search.trials[0].speedup
     assert ratio == pytest.approx(steps[0] / steps[1])
     with pytest.raises(RequestError, match="never stops early, got 'prophet'"):
         calibrate(str(checkpoint), against="prophet", out=rule, **asked, **wish)
@@ -137,23 +137,23 @@ def test_every_wish_changes_the_rule(made: Calibrated, checkpoint: Path, home: P
         return calibrate(str(checkpoint), task="choice", limit=EXAMPLES, seed=3, work=home / "rule.work", **GOAL | wish)
 
     def bold(one: Calibrated) -> int:
-        return sum(trial.certified for trial in one.walk.trials)
+        return sum(trial.certified for trial in one.search.trials)
 
     assert bold(other(risk=0.6)) > bold(made) > bold(other(risk=0.11))
     assert bold(other(confidence=0.6)) > bold(made) > bold(other(confidence=0.99))
     assert other(family="persistence").certificate.stop.startswith("persistent(")
     # Nothing that random weights answer is right, so nothing right is lost: the boldest rule of all.
-    assert bold(other(loss="success")) == len(made.walk.trials) > bold(made)
+    assert bold(other(loss="success")) == len(made.search.trials) > bold(made)
     own = Family("mine", "two lines", "start", (50.0, 0.0), lambda start: Prophet(Linear(start, start)))
     assert other(family=own, risk=0.9).certificate.family == "mine"
 
 
 def test_several_families_share_the_doubt(made: Calibrated, checkpoint: Path, home: Path) -> None:
-    """The fastest of all their certified rules, each walk with its part of delta."""
+    """The fastest of all their certified rules, each search with its part of delta."""
     asked: dict[str, Any] = {"task": "choice", "limit": EXAMPLES, "seed": 3, "work": home / "rule.work", "risk": 0.3}
     both = calibrate(str(checkpoint), family=["prophet-min", "entropy"], confidence=0.9, **asked)
     alone = [calibrate(str(checkpoint), family=name, confidence=0.95, **asked) for name in ("prophet-min", "entropy")]
-    assert [walk.trials for walk in both.walks] == [one.walk.trials for one in alone]
+    assert [search.trials for search in both.searches] == [one.search.trials for one in alone]
     speeds = [one.certificate.speedup for one in alone]
     assert len({*speeds}) == 2
     assert both.certificate.speedup == max(speeds)
@@ -273,7 +273,9 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
         loss: calibrate(str(checkpoint), prompts=file, work=tmp_path / "w", loss=loss, options=LAYOUT, **GOAL)
         for loss in ("success", "consistency")
     }
-    lost, changed = ([trial.empirical_risk for trial in both[loss].walk.trials] for loss in ("success", "consistency"))
+    lost, changed = (
+        [trial.empirical_risk for trial in both[loss].search.trials] for loss in ("success", "consistency")
+    )
     assert all(a <= b for a, b in zip(lost, changed, strict=True))
     assert 0 < max(lost) <= 0.5 < max(changed)
     bare.write_text("\n".join(map(json.dumps, [*lines[:3], {"prompt": "Tom has 4 balls.", "id": "ball"}])))
@@ -324,10 +326,10 @@ def test_a_parallel_recipe_has_its_own_clock(checkpoint: Path, tmp_path: Path) -
     """Progress is what is filled there; the rule that is written says so and can be used with the recipe."""
     rule = tmp_path / "rule.json"
     made = calibrate(str(checkpoint), task="choice", recipe="swift", limit=EXAMPLES, seed=3, out=rule, **GOAL)
-    assert all("clock=tokens" in trial.stop for trial in made.walk.trials)
+    assert all("clock=tokens" in trial.stop for trial in made.search.trials)
     engine = foretell.load(checkpoint)
     assert engine.template(recipe="swift", stop=rule).recipe.transfer.parallel
-    sched = by_tokens(FAMILIES["sched"]).rules[0]
+    sched = with_token_clock(FAMILIES["sched"]).rules[0]
     assert format_value(sched).count("clock=tokens") == 1
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from foretell.certify.decodings import evaluation_for, example_key, without_stopping
-from foretell.certify.families import ALL, Family, by_tokens
-from foretell.certify.outcomes import outcomes
-from foretell.certify.replay import Case, studied
-from foretell.certify.search import Families, FamilySearch, RiskGoal, Trial, fastest
+from foretell.certify.families import ALL, Family, with_token_clock
+from foretell.certify.outcomes import replay_rules
+from foretell.certify.replay import Case, run_study
+from foretell.certify.search import Families, FamilySearch, RiskGoal, Trial, find_fastest
 from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
 from foretell.engine.folder import folder_of
@@ -42,12 +42,12 @@ READ_THE_ANSWER = (Persistent, Prophet, Stable, Sure)
 @dataclass(frozen=True, slots=True)
 class Calibrated:
     certificate: Certificate
-    walks: tuple[FamilySearch, ...]  # one along each family
+    searches: tuple[FamilySearch, ...]  # one along each family
 
     @property
-    def walk(self) -> FamilySearch:
+    def search(self) -> FamilySearch:
         """The one that the rule is of."""
-        return fastest(self.walks)
+        return find_fastest(self.searches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,15 @@ class Calibration:
         """Everything that can be wrong is found here. `what` has one recipe, whose own stopping rule is left out."""
         require_extra("lab")
         families = goal.families
-        bench, orders = without_stopping(what, _watching(families), families[0].region)
+        bench, orders = without_stopping(what, _combine_readers(families), families[0].region)
         recipe = replace(orders[0].recipe, stop=Never())
         if recipe.transfer.parallel:
-            families = tuple(map(by_tokens, families))
+            families = tuple(map(with_token_clock, families))
         for rule in (rule for family in families for rule in family.rules):
             replace(recipe, stop=rule)  # an error where the two do not go together
-        other = None if goal.against is None else _against(what, goal.against, bench.engine)
-        seen = frozenset[str]().union(*(family.seen for family in families))
-        examples = tuple(one for one in bench.examples if example_key(one) not in seen)
+        other = None if goal.against is None else _prepare_comparison(what, goal.against, bench.engine)
+        fitted_to = frozenset[str]().union(*(family.fitted_to for family in families))
+        examples = tuple(one for one in bench.examples if example_key(one) not in fitted_to)
         made = cls(bench, goal, families, recipe, tuple(order.layout for order in orders), examples, other)
         made._check()
         return made
@@ -119,15 +119,15 @@ class Calibration:
         return [text for text, applies in told.items() if text and applies]
 
     def run(self, watch: Watch | None = None) -> Calibrated:
-        """Decode what is not there yet, replay every family, walk along it."""
+        """Decode what is not there yet, replay every family, search along it."""
         wanted = {one.id for one in self.examples}
-        cases = [case for case in studied(self.bench, watch).cases if case.example.id in wanted]
-        against = self._compared(cases, watch)
-        walks = tuple(
-            FamilySearch.along(family, outcomes(cases, family.rules, against=against), self.goal)
+        cases = [case for case in run_study(self.bench, watch).cases if case.example.id in wanted]
+        against = self._comparison_records(cases, watch)
+        searches = tuple(
+            FamilySearch.run(family, replay_rules(cases, family.rules, against=against), self.goal)
             for family in self.families
         )
-        return Calibrated(self._certificate(walks), walks)
+        return Calibrated(self._certificate(searches), searches)
 
     @property
     def total(self) -> int:
@@ -135,24 +135,24 @@ class Calibration:
         return self.bench.total + (0 if self.other is None else self.other.total)
 
     @property
-    def there(self) -> list[Record]:
+    def finished(self) -> list[Record]:
         """Those that are there already."""
         return [one for bench in (self.bench, self.other) if bench is not None for one in read_records(bench.what.out)]
 
-    def _compared(self, cases: Sequence[Case], watch: Watch | None) -> list[Record] | None:
+    def _comparison_records(self, cases: Sequence[Case], watch: Watch | None) -> list[Record] | None:
         if self.other is None:
             return None
         by_id = {record.id: record for record in run(self.other, watch)}
         return [by_id[case.example.id] for case in cases]
 
-    def _certificate(self, walks: Sequence[FamilySearch]) -> Certificate:
+    def _certificate(self, searches: Sequence[FamilySearch]) -> Certificate:
         what, engine, first = self.bench.what, self.bench.engine, self.layouts[0]
-        walk = fastest(walks)
-        chosen, pins = walk.boldest, {layout.pins for layout in self.layouts}
+        search = find_fastest(searches)
+        chosen, pins = search.boldest, {layout.pins for layout in self.layouts}
         return Certificate(
             stop="never" if chosen is None else chosen.stop,
             certified=chosen is not None,
-            says=self._failed(walks) if chosen is None else self._promise(chosen),
+            says=self._explain_failure(searches) if chosen is None else self._describe_promise(chosen),
             recipe=str(self.recipe),
             against=str(self.recipe if self.other is None else _recipe_of(self.other)),
             window=first.length,
@@ -169,14 +169,14 @@ class Calibration:
             risk=self.goal.risk,
             confidence=self.goal.confidence,
             empirical_risk=0.0 if chosen is None else round(chosen.empirical_risk, 6),
-            upper_bound=round(walk.bound, 6),
+            upper_bound=round(search.bound, 6),
             speedup=1.0 if chosen is None else round(chosen.speedup, 4),
-            family=walk.family.name,
+            family=search.family.name,
             setting=None if chosen is None else chosen.setting,
             version=version("foretell"),
         )
 
-    def _promise(self, chosen: Trial) -> str:
+    def _describe_promise(self, chosen: Trial) -> str:
         goal, count = self.goal, len(self.examples)
         full = "full decoding" if goal.against is None else f"{goal.against!r}"
         loses = f"gets another answer than {full}" if goal.loss == "consistency" else f"loses a right answer of {full}"
@@ -187,10 +187,10 @@ class Calibration:
             f"examples like the {count} it was calibrated on ({errors} of those){shared}"
         )
 
-    def _failed(self, walks: Sequence[FamilySearch]) -> str:
+    def _explain_failure(self, searches: Sequence[FamilySearch]) -> str:
         count = len(self.examples)
-        safest = min(walk.trials[0].empirical_risk for walk in walks)
-        named = " or ".join(walk.family.name for walk in walks)
+        safest = min(search.trials[0].empirical_risk for search in searches)
+        named = " or ".join(search.family.name for search in searches)
         why = self.goal.shortage(count) or (
             f"no member of {named} keeps a risk of {100 * self.goal.risk:.4g}%; the safest already loses {safest:.2%} "
             f"of {count} examples"
@@ -230,14 +230,14 @@ def calibrate(
     return made
 
 
-def _watching(families: Sequence[Family]) -> Stop:
+def _combine_readers(families: Sequence[Family]) -> Stop:
     """A rule that reads what those of the families read: the same one for all that read just the answer."""
     rules = (rule for family in families for rule in each(family.rules[-1]))
     readers = tuple(dict.fromkeys(Sure() if isinstance(rule, READ_THE_ANSWER) else rule for rule in rules))
     return All(readers) if len(readers) > 1 else readers[0]
 
 
-def _against(what: Evaluation, recipe: str, engine: Engine) -> PreparedEvaluation:
+def _prepare_comparison(what: Evaluation, recipe: str, engine: Engine) -> PreparedEvaluation:
     """The other recipe on the same examples, in a folder of its own inside the first one's."""
     bench = PreparedEvaluation.prepare(replace(what, recipes=(recipe,), out=what.out / "against"), engine)
     if bench.ways[0].recipe.stop != Never():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from foretell.certify.outcomes import Array, Outcomes
-from foretell.certify.risk import checked, exact, naive, shared, walked
+from foretell.certify.risk import binomial_p_values, check_shares, confidence_per_family, count_certified, naive
 from foretell.errors import RequestError
 
 
@@ -95,30 +95,32 @@ class Coverage:
             size=sets.size,
         )
 
-    def certified(self, risk: float, confidence: float) -> CoverageResult:
+    def evaluate_certified(self, risk: float, confidence: float) -> CoverageResult:
         """By fixed-sequence testing."""
-        return self.kept(self.walk(risk, confidence), risk)
+        return self.evaluate_choice(self.choose_certified(risk, confidence), risk)
 
-    def walk(self, risk: float, confidence: float) -> Array:
+    def choose_certified(self, risk: float, confidence: float) -> Array:
         """The rule that each calibration set certifies, as a column; 0 is to never stop. [sets]
 
         Of several families each is walked at its share of delta, so that all of what they certify holds at once, and
         the set may have a second use: to say which of it is fastest.
         """
-        checked(risk, confidence)
-        level = shared(confidence, len(self.families))
-        p_values = exact(np.arange(self.size + 1), self.size, risk)  # of every number of errors
-        return self._fastest([walked(p_values[errors], level) for errors in self._each()])
+        check_shares(risk, confidence)
+        level = confidence_per_family(confidence, len(self.families))
+        p_values = binomial_p_values(np.arange(self.size + 1), self.size, risk)  # of every number of errors
+        return self._choose_fastest([count_certified(p_values[errors], level) for errors in self._split_errors()])
 
-    def naive(self, risk: float) -> CoverageResult:
+    def evaluate_naive(self, risk: float) -> CoverageResult:
         """By trusting the mean loss on the calibration set."""
-        return self.kept(self._fastest([naive(errors / self.size, risk) for errors in self._each()]), risk)
+        return self.evaluate_choice(
+            self._choose_fastest([naive(errors / self.size, risk) for errors in self._split_errors()]), risk
+        )
 
-    def fixed(self, index: int, risk: float) -> CoverageResult:
+    def evaluate_fixed(self, index: int, risk: float) -> CoverageResult:
         """The same rule whatever the calibration set, the `index`-th."""
-        return self.kept(np.full(len(self.errors), index + 1), risk)
+        return self.evaluate_choice(np.full(len(self.errors), index + 1), risk)
 
-    def kept(self, chosen: Array, risk: float) -> CoverageResult:
+    def evaluate_choice(self, chosen: Array, risk: float) -> CoverageResult:
         """What the columns `chosen` [sets] come to; they may have been chosen elsewhere, on the same sets."""
         splits = len(self.held_out)
         beside, drawn = chosen[:splits, None], chosen[splits:]
@@ -131,11 +133,11 @@ class Coverage:
             stops=float((beside > 0).mean()),
         )
 
-    def _each(self) -> Iterator[Array]:
+    def _split_errors(self) -> Iterator[Array]:
         """A family's errors. [sets, its rules]"""
         yield from np.split(self.errors[:, 1:], np.cumsum(self.families)[:-1], axis=1)
 
-    def _fastest(self, passed: Sequence[Array]) -> Array:
+    def _choose_fastest(self, passed: Sequence[Array]) -> Array:
         """Of each family's last rule that passed [sets], the one that gains most on the calibration set. [sets]"""
         starts = np.cumsum((0, *self.families[:-1]))
         columns = np.stack(

@@ -80,7 +80,7 @@ def evaluation_for(
         return Evaluation(model, str(task), (recipe,), folder, options=options, **evaluation)
     if evaluation.pop("source", None) is not None:
         raise RequestError("prompts are their own data; a data folder is for benchmarks")
-    source = Path(prompts) if isinstance(prompts, str | Path) else _written(prompts, folder)
+    source = Path(prompts) if isinstance(prompts, str | Path) else _write_prompts(prompts, folder)
     return Evaluation(model, Prompts.name, (recipe,), folder, source=source, options=options, **evaluation)
 
 
@@ -97,7 +97,7 @@ def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
     return Path(out).with_suffix(".work")
 
 
-def _written(prompts: Sequence[Given], folder: Path) -> Path:
+def _write_prompts(prompts: Sequence[Given], folder: Path) -> Path:
     """Prompts as a file, which workers read; named by what it says, so that it never takes the place of others."""
     said = listed(prompts).encode()
     path = folder / f"prompts-{blake2b(said, digest_size=5).hexdigest()}.jsonl"

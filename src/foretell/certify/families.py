@@ -42,7 +42,7 @@ class Family:
     rule: Callable[[float], Stop]
     region: Region | None = None  # where the published rule looks; None: where the recipe does
     published: float | None = None  # the setting at which it has the published thresholds
-    seen: frozenset[str] = frozenset()  # marks of the examples that its rules were fitted to (see `full.mark`)
+    fitted_to: frozenset[str] = frozenset()  # marks of the examples that its rules were fitted to (see `full.mark`)
 
     def __post_init__(self) -> None:
         if not self.settings:
@@ -60,25 +60,23 @@ def _bars(published: float) -> tuple[float, ...]:
     return tuple(float(f"{published * 10 ** (step / 8):.3g}") for step in range(-24, 17))
 
 
-def _staged(factor: float) -> Staged:
+def _scale_staged(factor: float) -> Staged:
     usual = Staged()
-    return replace(
-        usual, high=_scaled(usual.high, factor), mid=_scaled(usual.mid, factor), low=_scaled(usual.low, factor)
-    )
+    return replace(usual, high=_scale(usual.high, factor), mid=_scale(usual.mid, factor), low=_scale(usual.low, factor))
 
 
-def _linear(factor: float) -> Linear:
+def _scale_linear(factor: float) -> Linear:
     usual = Linear()
-    return Linear(_scaled(usual.start, factor), _scaled(usual.end, factor))
+    return Linear(_scale(usual.start, factor), _scale(usual.end, factor))
 
 
-def _sched(factor: float) -> Stop:
+def _scale_sched(factor: float) -> Stop:
     usual = Exponential()
-    tau = replace(usual, start=_scaled(usual.start, factor), end=_scaled(usual.end, factor))
+    tau = replace(usual, start=_scale(usual.start, factor), end=_scale(usual.end, factor))
     return All((Prophet(tau=tau), Stable(entropy=inf)))
 
 
-def _scaled(value: float, factor: float) -> float:
+def _scale(value: float, factor: float) -> float:
     return round(value * factor, 4)  # a rule's text should be short
 
 
@@ -86,17 +84,17 @@ FAMILIES: dict[str, Family] = {
     one.name: one
     for one in (
         Family("prophet", "the mean gap against staged thresholds", "factor", FACTORS,
-               lambda factor: Prophet(_staged(factor)), published=1.0),
+               lambda factor: Prophet(_scale_staged(factor)), published=1.0),
         Family("prophet-min", "the smallest gap against staged thresholds", "factor", FACTORS,
-               lambda factor: Prophet(_staged(factor), reduce="min"), published=1.0),
+               lambda factor: Prophet(_scale_staged(factor), reduce="min"), published=1.0),
         Family("linear", "the mean gap against a falling line", "factor", FACTORS,
-               lambda factor: Prophet(_linear(factor)), published=1.0),
+               lambda factor: Prophet(_scale_linear(factor)), published=1.0),
         Family("linear-min", "the smallest gap against a falling line", "factor", FACTORS,
-               lambda factor: Prophet(_linear(factor), reduce="min"), published=1.0),
+               lambda factor: Prophet(_scale_linear(factor), reduce="min"), published=1.0),
         Family("log-odds", "the smallest log-odds against staged thresholds", "factor", FACTORS,
-               lambda factor: Prophet(_staged(factor), reduce="min", scale=LogOdds())),
+               lambda factor: Prophet(_scale_staged(factor), reduce="min", scale=LogOdds())),
         Family("sched", "SchED: the mean gap over every mask, and no draft changed", "factor", FACTORS,
-               _sched, region=Masked(), published=1.0),
+               _scale_sched, region=Masked(), published=1.0),
         Family("stable", "the answer unchanged for a step, its mean entropy below a bar", "entropy", _bars(0.005),
                lambda bar: Stable(1, bar), published=0.005),
         Family("entropy", "the answer's mean entropy below a bar", "entropy", _bars(0.1), Sure, published=0.1),
@@ -106,38 +104,38 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 
 
-def ranked(scale: Ranks, seen: Iterable[str] = ()) -> Family:
-    """The smallest gap, as a rank among known ones, against a bar; `seen` marks the examples that those are of."""
+def ranks_family(scale: Ranks, fitted_to: Iterable[str] = ()) -> Family:
+    """The smallest gap, as a rank among known ones, against a bar; `fitted_to` marks the examples that those are of."""
     bars = tuple(round(1 - 10 ** (step / 8 - 5), 6) for step in range(39))  # from 0.99999 to 0.44
     about = "the smallest gap, as a rank among known ones, against a bar"
 
     def rule(bar: float) -> Stop:
         return Prophet(Linear(bar, bar), reduce="min", scale=scale)
 
-    return Family("ranks", about, "rank", bars, rule, seen=frozenset(seen))
+    return Family("ranks", about, "rank", bars, rule, fitted_to=frozenset(fitted_to))
 
 
-def judged(path: str | Path) -> Family:
+def judge_family(path: str | Path) -> Family:
     """A trained judge's score against a bar."""
     judge = Judge(str(path))
     taught = judge.head.trained.get("examples", ())
     bars = tuple(16 - step / 4 for step in range(73))  # log-odds, down to -2
     about = "a trained judge's log-odds against a bar"
-    return Family("judge", about, "log-odds", bars, lambda bar: replace(judge, bar=bar), seen=frozenset(taught))
+    return Family("judge", about, "log-odds", bars, lambda bar: replace(judge, bar=bar), fitted_to=frozenset(taught))
 
 
-def by_tokens(family: Family) -> Family:
+def with_token_clock(family: Family) -> Family:
     """The family for recipes that fill many masks a step, where progress is measured by the tokens that are filled."""
-    return replace(family, rule=lambda setting: _by_tokens(family.rule(setting)))
+    return replace(family, rule=lambda setting: _with_token_clock(family.rule(setting)))
 
 
-def _by_tokens(rule: Stop) -> Stop:
+def _with_token_clock(rule: Stop) -> Stop:
     if isinstance(rule, Prophet) and rule.clock is None:
         return replace(rule, clock="tokens")
-    return replace(rule, rules=tuple(map(_by_tokens, rule.rules))) if isinstance(rule, All | Any) else rule
+    return replace(rule, rules=tuple(map(_with_token_clock, rule.rules))) if isinstance(rule, All | Any) else rule
 
 
-def families_named(names: str | Family | Sequence[str | Family]) -> tuple[Family, ...]:
+def find_families(names: str | Family | Sequence[str | Family]) -> tuple[Family, ...]:
     """Families by their names, each once; one's own pass through. `all` are those that look where the recipe does."""
     given = [names] if isinstance(names, str | Family) else [*names]
     found: list[Family] = []

@@ -20,7 +20,7 @@ from foretell.loop.state import DecodeState
 from foretell.policies.stop.judge import Judge
 
 Array = np.ndarray[Any, Any]
-TOGETHER = 32  # traces asked at once: enough that the calls cost little, few enough to stay in a core's cache
+TRACES_PER_BATCH = 32  # traces asked at once: enough that the calls cost little, few enough to stay in a core's cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ class Outcomes:
         return ratio
 
 
-def outcomes(
+def replay_rules(
     cases: Sequence[Case], rules: Sequence[Stop], region: Region | None = None, against: Sequence[Record] | None = None
 ) -> Outcomes:
     """Replay `rules` on every case, on the recipe's region or another one.
@@ -55,9 +55,9 @@ def outcomes(
         raise RequestError("what the answers are compared with must be of the same examples in the same order")
     shape = (len(rules), len(cases))
     steps, changed, lost = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
-    fired = exits([case.trace for case in cases], rules, region)
+    fired = find_exits([case.trace for case in cases], rules, region)
     for column, (case, found, whole) in enumerate(zip(cases, fired, compared, strict=True)):
-        answers = {step: case.emitted(step) for step in {*found} if step is not None}
+        answers = {step: case.answer_at(step) for step in {*found} if step is not None}
         for row, step in enumerate(found):
             answer, right = (case.record.answer, case.record.correct) if step is None else answers[step]
             steps[row, column] = len(case.trace) if step is None else step + 1
@@ -66,21 +66,21 @@ def outcomes(
     return Outcomes(steps, np.array([one.steps for one in compared]), changed, lost)
 
 
-def exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None = None) -> list[list[int | None]]:
+def find_exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None = None) -> list[list[int | None]]:
     """`trace.replay(rule, region)` of every trace and rule.
 
     A rule looks at the rows of a batch one by one, so many traces are laid behind each other and asked together.
     """
     found: list[list[int | None]] = []
-    for some, beliefs, states in together(traces, region):
-        fired = torch.stack(settled(rules, beliefs, states))  # [rules, steps of all traces]
+    for some, beliefs, states in batch_traces(traces, region):
+        fired = torch.stack(evaluate_rules(rules, beliefs, states))  # [rules, steps of all traces]
         for mine in torch.split(fired, [len(trace) for trace in some], dim=1):
             ever, first = mine.any(dim=1).tolist(), mine.int().argmax(dim=1).tolist()
             found.append([step if fires else None for fires, step in zip(ever, first, strict=True)])
     return found
 
 
-def settled(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState) -> list[Tensor]:
+def evaluate_rules(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState) -> list[Tensor]:
     """Where each rule would stop. [rows] each"""
     scores: dict[str, Tensor] = {}  # by head: one look serves all its bars, and a family has dozens of them
     found = []
@@ -94,19 +94,19 @@ def settled(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState) -> lis
     return found
 
 
-def together(
+def batch_traces(
     traces: Sequence[Trace], region: Region | None = None
-) -> Iterator[tuple[Sequence[Trace], Joined, DecodeState]]:
+) -> Iterator[tuple[Sequence[Trace], JoinedBeliefs, DecodeState]]:
     """Some traces at a time, with their beliefs and states as rows of one batch."""
-    for start in range(0, len(traces), TOGETHER):
-        some = traces[start : start + TOGETHER]
+    for start in range(0, len(traces), TRACES_PER_BATCH):
+        some = traces[start : start + TRACES_PER_BATCH]
         if len({(trace.request.recipe, trace.request.layout.length) for trace in some}) > 1:
             raise RequestError("traces that are replayed together must share their recipe and window length")
-        yield some, Joined.of(some), _joined([trace.states(region) for trace in some])
+        yield some, JoinedBeliefs.of(some), _join_states([trace.states(region) for trace in some])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Joined:
+class JoinedBeliefs:
     """Implements `protocols.Beliefs`: the steps of several traces as rows of one batch. All [rows, N]."""
 
     tokens: Tensor
@@ -116,12 +116,12 @@ class Joined:
     entropy: Tensor
 
     @classmethod
-    def of(cls, traces: Sequence[Trace]) -> Joined:
+    def of(cls, traces: Sequence[Trace]) -> JoinedBeliefs:
         names = ("tokens", *STATISTICS)
         return cls(**{name: torch.cat([getattr(trace, name) for trace in traces]) for name in names})
 
 
-def _joined(states: list[DecodeState]) -> DecodeState:
+def _join_states(states: list[DecodeState]) -> DecodeState:
     """In pairs of pairs, because every joining copies both."""
     while len(states) > 1:
         pairs = [one.join(other) for one, other in zip(states[::2], states[1::2], strict=False)]

@@ -32,14 +32,14 @@ class Case:
     benchmark: Benchmark
 
     @cached_property
-    def where(self) -> Tensor:
+    def answer_positions(self) -> Tensor:
         """The positions of the final answer: the layout's, or those behind an announcement that the model wrote. [N]"""
         if self.trace.request.layout.answer is None:
-            return self._behind()
+            return self._find_announced()
         end = torch.isin(self.trace.tokens[-1], torch.tensor(self.trace.end_ids))
         return self.trace.answer()[0] & ~end  # an end of text behind a shorter answer is no part of it
 
-    def _behind(self) -> Tensor:
+    def _find_announced(self) -> Tensor:
         """From the last announcement to the last letter or digit of its line; nothing without one."""
         codec, final = self.engine.codec, self.trace.tokens[-1].tolist()
         spellings = {tuple(codec.encode(text)) for text in (ANNOUNCEMENT, f" {ANNOUNCEMENT}")}
@@ -54,14 +54,14 @@ class Case:
         found[first:last] = True
         return found
 
-    def under(self, name: str, rule: Stop, region: Region | None = None) -> Record:
+    def replay(self, name: str, rule: Stop, region: Region | None = None) -> Record:
         """What `rule` would have made of this example. A replay has no clock."""
         verdict = rule(self.trace, self.trace.states(region))
         unchanged = replace(self.record, recipe=name, seconds=0.0, wall=0.0, columns_computed=None)
         if not verdict.settled.any():
             return unchanged
         step = int(verdict.settled.int().argmax())
-        completion = self._completion(self.trace.committed(step).tolist(), region)
+        completion = self._complete(self.trace.committed(step).tolist(), region)
         return replace(
             unchanged,
             text=completion.text,
@@ -76,27 +76,27 @@ class Case:
             **grade(self.benchmark, self.example, completion),
         )
 
-    def _completion(self, tokens: Sequence[int], region: Region | None = None) -> Completion:
+    def _complete(self, tokens: Sequence[int], region: Region | None = None) -> Completion:
         request, steps = self.trace.request, len(self.trace)
         text, size = self.engine.text(tokens, request.layout)
         asked = replace(request, recipe=replace(request.recipe, region=region or request.recipe.region))
         answer = self.engine.answer(tokens, asked)
         return Completion(text, answer, tuple(tokens), size, 0, steps, request.budget, steps, "settled", 0.0)
 
-    def emitted(self, step: int) -> tuple[str | None, bool]:
+    def answer_at(self, step: int) -> tuple[str | None, bool]:
         """The answer in what a commit at `step` emits, and whether it is right."""
-        answer = self.benchmark.extract(self._completion(self.trace.committed(step).tolist()))
+        answer = self.benchmark.extract(self._complete(self.trace.committed(step).tolist()))
         return answer, bool(self.benchmark.grade(self.example, answer))
 
     @cached_property
     def first_match(self) -> int | None:
         """The first step, from 0, whose draft spells the final answer; None if the final text states none."""
-        return self.trace.first_match(where=self.where) if self.where.any() else None
+        return self.trace.first_match(where=self.answer_positions) if self.answer_positions.any() else None
 
     @cached_property
     def last_change(self) -> int | None:
         """The step from which the draft spells the final answer for good."""
-        return self.trace.last_change(self.where) if self.where.any() else None
+        return self.trace.last_change(self.answer_positions) if self.answer_positions.any() else None
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class Study:
     def records(self) -> list[Record]:
         return [case.record for case in self.cases]
 
-    def under(self, name: str, rule: Stop, region: Region | None = None) -> list[Record]:
-        return [case.under(name, rule, region) for case in self.cases]
+    def replay(self, name: str, rule: Stop, region: Region | None = None) -> list[Record]:
+        return [case.replay(name, rule, region) for case in self.cases]
 
     def settled_by(self, share: float, *, for_good: bool) -> float:
         """Of the right answers, the share that was top-1 by this share of the budget (and stayed, if `for_good`)."""
@@ -127,15 +127,15 @@ class Study:
 def study(what: Evaluation, count: int | None = None) -> Study:
     """Decode what is not there yet, with traces, and gather the first recipe's cases, all or the first `count`."""
     bench = PreparedEvaluation.prepare(replace(what, trace=True))
-    return gather(bench, run(bench), count)
+    return gather_cases(bench, run(bench), count)
 
 
-def studied(bench: PreparedEvaluation, watch: Watch | None = None) -> Study:
+def run_study(bench: PreparedEvaluation, watch: Watch | None = None) -> Study:
     """The same of a bench that is made ready, for traces."""
-    return gather(bench, run(bench, watch))
+    return gather_cases(bench, run(bench, watch))
 
 
-def gather(bench: PreparedEvaluation, records: Sequence[Record], count: int | None = None) -> Study:
+def gather_cases(bench: PreparedEvaluation, records: Sequence[Record], count: int | None = None) -> Study:
     """The cases of a bench that has been run, all or the first `count`."""
     first = {record.id: record for record in records if record.recipe == bench.ways[0].name}
     return Study(bench, tuple(_cases(bench, first, bench.examples[:count])))

@@ -33,12 +33,12 @@ class Certified:
 
 def certify(losses: Array, risk: float, confidence: float) -> Certified:
     """The boldest rule whose risk is at most `risk` with `confidence`; `losses` [rules, n], the safest rule first."""
-    checked(risk, confidence)
+    check_shares(risk, confidence)
     values = np.asarray(losses, dtype=float)
     if values.ndim != 2 or 0 in values.shape:
         raise RequestError(f"losses must be a table of rules by examples, got shape {values.shape}")
     found = p_values(values, risk)
-    passed = int(walked(found, confidence))
+    passed = int(count_certified(found, confidence))
     bound = upper_bound(values[passed - 1], confidence) if passed else 0.0
     return Certified(passed - 1 if passed else None, values.mean(axis=-1), found, bound)
 
@@ -49,10 +49,10 @@ def p_values(losses: Array, risk: float) -> Array:
     if not ((values >= 0) & (values <= 1)).all():  # also false of a NaN
         raise RequestError("losses must lie between 0 and 1")
     total, count = values.sum(axis=-1), values.shape[-1]
-    return exact(total, count, risk) if _is_binary(values) else hoeffding_bentkus(total, count, risk)
+    return binomial_p_values(total, count, risk) if _is_binary(values) else hoeffding_bentkus(total, count, risk)
 
 
-def exact(errors: Array, count: int, risk: float) -> Array:
+def binomial_p_values(errors: Array, count: int, risk: float) -> Array:
     """The binomial chance of so few errors or fewer among `count` if one comes with probability `risk`."""
     found: Array = scipy_stats().binom.cdf(errors, count, risk)
     return found
@@ -74,7 +74,7 @@ def hoeffding_bentkus(total: Array, count: int, risk: float) -> Array:
     return smaller
 
 
-def walked(p_values: Array, confidence: float) -> Array:
+def count_certified(p_values: Array, confidence: float) -> Array:
     """How many rules [...] are certified one after the other before the first failure, from p-values [..., rules]."""
     passed: Array = np.cumprod(np.asarray(p_values) <= 1 - confidence, axis=-1).sum(axis=-1)
     return passed
@@ -112,32 +112,32 @@ def upper_bound(losses: Array, confidence: float) -> float:
     return float(brentq(above, max(total / count, 1e-12), 1 - 1e-12))
 
 
-def needed(risk: float, confidence: float) -> int:
+def examples_needed(risk: float, confidence: float) -> int:
     """The fewest examples that can certify anything: without a single error, (1 - eps)^n <= delta."""
-    checked(risk, confidence)
+    check_shares(risk, confidence)
     guess = math.ceil(math.log(1 - confidence) / math.log1p(-risk))  # rounding may put it off by one
     near = range(max(1, guess - 1), guess + 1)
-    return next((count for count in near if exact(np.zeros(()), count, risk) <= 1 - confidence), guess + 1)
+    return next((count for count in near if binomial_p_values(np.zeros(()), count, risk) <= 1 - confidence), guess + 1)
 
 
-def shared(confidence: float, families: int) -> float:
+def confidence_per_family(confidence: float, families: int) -> float:
     """The confidence that each of several families has to reach so that all together keep the one asked for."""
     return 1 - (1 - confidence) / families
 
 
 def too_few(count: int, risk: float, confidence: float, families: int = 1) -> str | None:
     """What to say if `count` examples can certify nothing; None if they may."""
-    least = needed(risk, shared(confidence, families))
+    least = examples_needed(risk, confidence_per_family(confidence, families))
     if count >= least:
         return None
-    alone = f" ({families} families share the doubt; one alone needs {needed(risk, confidence)})"
+    alone = f" ({families} families share the doubt; one alone needs {examples_needed(risk, confidence)})"
     return (
         f"{count} examples cannot show a risk of at most {100 * risk:.4g}% with confidence {confidence:g}: "
         f"at least {least} are needed, even without a single error{alone if families > 1 else ''}"
     )
 
 
-def checked(risk: float, confidence: float) -> None:
+def check_shares(risk: float, confidence: float) -> None:
     """An error unless both are shares; 0 and 1 would need no data or endless data."""
     for name, value in (("risk", risk), ("confidence", confidence)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretell.certify.families import ALL, Family, families_named
+from foretell.certify.families import ALL, Family, find_families
 from foretell.certify.outcomes import Outcomes
-from foretell.certify.risk import certify, checked, shared, too_few
+from foretell.certify.risk import certify, check_shares, confidence_per_family, too_few
 from foretell.engine.certificate import LOSSES
 from foretell.errors import one_of
 from foretell.recipes.text import format_value
@@ -26,18 +26,18 @@ class RiskGoal:
     against: str | None = None  # another recipe whose answers and steps count; None: the same without stopping
 
     def __post_init__(self) -> None:
-        checked(self.risk, self.confidence)
+        check_shares(self.risk, self.confidence)
         one_of("loss", self.loss, LOSSES)
-        families_named(self.family)
+        find_families(self.family)
 
     @property
     def families(self) -> tuple[Family, ...]:
-        return families_named(self.family)
+        return find_families(self.family)
 
     @property
     def level(self) -> float:
         """The confidence that each family has to reach."""
-        return shared(self.confidence, len(self.families))
+        return confidence_per_family(self.confidence, len(self.families))
 
     def shortage(self, count: int) -> str | None:
         """Why `count` examples are too few to show anything; None if they may do."""
@@ -65,7 +65,7 @@ class FamilySearch:
     bound: float  # of the risk of the boldest certified member
 
     @classmethod
-    def along(cls, family: Family, found: Outcomes, goal: RiskGoal) -> FamilySearch:
+    def run(cls, family: Family, found: Outcomes, goal: RiskGoal) -> FamilySearch:
         """From the safest member to the first that is not shown to keep the risk."""
         choice = certify(found.losses(goal.loss), goal.risk, goal.level)
         last = -1 if choice.index is None else choice.index
@@ -82,6 +82,6 @@ class FamilySearch:
         return next((one for one in reversed(self.trials) if one.certified), None)
 
 
-def fastest(walks: Sequence[FamilySearch]) -> FamilySearch:
+def find_fastest(searches: Sequence[FamilySearch]) -> FamilySearch:
     """The one whose boldest certified member is the fastest on the calibration set; the first, if there is none."""
-    return max(walks, key=lambda walk: 0.0 if walk.boldest is None else walk.boldest.speedup)
+    return max(searches, key=lambda search: 0.0 if search.boldest is None else search.boldest.speedup)

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.certify.decodings import evaluation_for, example_key, without_stopping
-from foretell.certify.outcomes import together
-from foretell.certify.replay import Case, studied
+from foretell.certify.outcomes import batch_traces
+from foretell.certify.replay import Case, run_study
 from foretell.engine.folder import folder_of
 from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError, one_of, whole, within
@@ -75,25 +75,25 @@ class JudgeTraining:
     """Training made ready: what is decoded in full, and how the head is fitted to it."""
 
     bench: PreparedEvaluation
-    lesson: JudgeConfig
+    config: JudgeConfig
 
     @classmethod
-    def prepare(cls, what: Evaluation, lesson: JudgeConfig) -> JudgeTraining:
+    def prepare(cls, what: Evaluation, config: JudgeConfig) -> JudgeTraining:
         """Everything that can be wrong is found here."""
         bench, orders = without_stopping(what, Sure())
         cache = orders[0].recipe.cache
-        if lesson.look == "text" and cache != Off():
+        if config.look == "text" and cache != Off():
             raise RequestError(
                 f"a judge that looks at the text cannot learn from cache={format_value(cache)}, which leaves masks "
                 'uncomputed; let it look at the answer (look="answer"), or teach it without a cache'
             )
-        return cls(bench, lesson)
+        return cls(bench, config)
 
     def run(self, watch: Watch | None = None) -> TrainedJudge:
         """Decode what is not there yet, and train."""
         what = self.bench.what
         named = {"model": folder_of(what.model).name, "model_sha256": self.bench.engine.fingerprint, "task": what.task}
-        return taught(studied(self.bench, watch).cases, self.lesson, named)
+        return fit_judge(run_study(self.bench, watch).cases, self.config, named)
 
 
 def train_judge(
@@ -102,7 +102,7 @@ def train_judge(
     task: str | None = None,
     prompts: str | Path | Sequence[Given] | None = None,
     recipe: str = "full",
-    lesson: JudgeConfig | None = None,
+    config: JudgeConfig | None = None,
     out: str | Path | None = None,
     work: str | Path | None = None,
     watch: Watch | None = None,
@@ -111,16 +111,16 @@ def train_judge(
 ) -> TrainedJudge:
     """A judge trained on a task or on prompts, written to `out`; see `calibrate` for the rest."""
     what = evaluation_for(model, task, prompts, recipe, out, work, options or {}, **evaluation)
-    made = JudgeTraining.prepare(what, lesson or JudgeConfig()).run(watch)
+    made = JudgeTraining.prepare(what, config or JudgeConfig()).run(watch)
     if out is not None:
         made.save(out)
     return made
 
 
-def taught(cases: Sequence[Case], lesson: JudgeConfig, named: Mapping[str, Any] | None = None) -> TrainedJudge:
+def fit_judge(cases: Sequence[Case], config: JudgeConfig, named: Mapping[str, Any] | None = None) -> TrainedJudge:
     """A head fitted to some full decodings; the file will say `named` of them."""
-    names = LOOKS[lesson.look]
-    values, right = seen(cases, names), labels(cases)
+    names = LOOKS[config.look]
+    values, right = collect_features(cases, names), collect_labels(cases)
     share = float(right.float().mean())
     if share in (0.0, 1.0):
         ever = "always" if share else "never"
@@ -131,40 +131,40 @@ def taught(cases: Sequence[Case], lesson: JudgeConfig, named: Mapping[str, Any] 
         "steps": len(right),
         "examples": [example_key(case.example) for case in cases],
     }
-    head, loss = fitted(values, right, names, lesson, trained)
+    head, loss = fit_head(values, right, names, config, trained)
     before = -share * math.log(share) - (1 - share) * math.log(1 - share)
     return TrainedJudge(head, len(right), share, loss, before)
 
 
-def seen(cases: Sequence[Case], names: Sequence[str]) -> Tensor:
+def collect_features(cases: Sequence[Case], names: Sequence[str]) -> Tensor:
     """The features of every step of every trace, one behind the other. [steps, F]"""
-    rows = together([case.trace for case in cases])
+    rows = batch_traces([case.trace for case in cases])
     return torch.cat([features(beliefs, states, names) for _, beliefs, states in rows])
 
 
-def labels(cases: Sequence[Case]) -> Tensor:
+def collect_labels(cases: Sequence[Case]) -> Tensor:
     """Whether a commit at each step emits the full decoding's answer. [steps]"""
-    return torch.tensor([same for case in cases for same in _same(case)])
+    return torch.tensor([same for case in cases for same in _label_steps(case)])
 
 
-def _same(case: Case) -> list[bool]:
+def _label_steps(case: Case) -> list[bool]:
     """Drafts repeat, and each is read only once."""
     drafts, known = [tuple(draft) for draft in case.trace.tokens.tolist()], dict[tuple[int, ...], bool]()
     for step, draft in enumerate(drafts):
         if draft not in known:
-            known[draft] = case.emitted(step)[0] == case.record.answer
+            known[draft] = case.answer_at(step)[0] == case.record.answer
     return [known[draft] for draft in drafts]
 
 
-def fitted(
-    values: Tensor, right: Tensor, names: Sequence[str], lesson: JudgeConfig, trained: Mapping[str, Any]
+def fit_head(
+    values: Tensor, right: Tensor, names: Sequence[str], config: JudgeConfig, trained: Mapping[str, Any]
 ) -> tuple[Head, float]:
     """The head of least penalised log loss, and its log loss."""
     mean, scale = values.mean(dim=0), values.std(dim=0)
     scale = torch.where(scale > 1e-6, scale, 1.0)  # what never varies says nothing
     inputs, wanted = (values - mean) / scale, right.float()
-    maker = torch.Generator().manual_seed(lesson.seed)
-    sizes = [len(names), *([lesson.hidden] if lesson.hidden else []), 1]
+    maker = torch.Generator().manual_seed(config.seed)
+    sizes = [len(names), *([config.hidden] if config.hidden else []), 1]
     layers = [
         (torch.randn(after, before, generator=maker) / math.sqrt(before), torch.zeros(after))
         for before, after in pairwise(sizes)
@@ -172,7 +172,7 @@ def fitted(
     weights = [part.requires_grad_() for layer in layers for part in layer]
     search = torch.optim.LBFGS(weights, max_iter=ROUNDS, line_search_fn="strong_wolfe")
 
-    def scored() -> Tensor:
+    def compute_loss() -> Tensor:
         hidden = inputs
         for index, (weight, bias) in enumerate(layers):
             hidden = (hidden.tanh() if index else hidden) @ weight.T + bias
@@ -180,16 +180,16 @@ def fitted(
 
     def closure() -> Tensor:
         search.zero_grad()
-        loss = scored() + lesson.penalty * sum((weight**2).sum() for weight, _ in layers)
+        loss = compute_loss() + config.penalty * sum((weight**2).sum() for weight, _ in layers)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
     search.step(closure)  # type: ignore[no-untyped-call]
     done = tuple((weight.detach(), bias.detach()) for weight, bias in layers)
-    return Head(tuple(names), mean, scale, done, trained), float(scored().detach())
+    return Head(tuple(names), mean, scale, done, trained), float(compute_loss().detach())
 
 
-def importance(head: Head, values: Tensor, right: Tensor, seed: int = 0) -> dict[str, float]:
+def measure_importance(head: Head, values: Tensor, right: Tensor, seed: int = 0) -> dict[str, float]:
     """How much the log loss on steps [steps, F] rises when one feature is shuffled among them (permutation importance).
 
     Features that say the same share what they are worth: each can be shuffled while the other stays.

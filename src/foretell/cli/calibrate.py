@@ -52,22 +52,22 @@ def calibrate(
     """
     from foretell.certify.calibrate import Calibration  # noqa: PLC0415
     from foretell.certify.decodings import evaluation_for  # noqa: PLC0415
-    from foretell.certify.families import ALL, Family, judged  # noqa: PLC0415
+    from foretell.certify.families import ALL, Family, judge_family  # noqa: PLC0415
     from foretell.certify.search import RiskGoal  # noqa: PLC0415
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.evaluate import following  # noqa: PLC0415
 
-    families: list[str | Family] = [*(family or []), *([] if judge is None else [judged(judge)])]
+    families: list[str | Family] = [*(family or []), *([] if judge is None else [judge_family(judge)])]
     goal = RiskGoal(risk, confidence, loss, families or ALL, against)
     options = rest.pop("options")
     plan = Calibration.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), goal)
     note(plan.notes)
-    with following(plan.total, plan.there, graded=plan.bench.graded) as tally:
+    with following(plan.total, plan.finished, graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.certificate.save(out)
     screen = console()
-    if len(made.walks) > 1:
+    if len(made.searches) > 1:
         screen.print(overview(made), "")
     screen.print(table(made, everything=grid))
     screen.print(closing(made), soft_wrap=not screen.is_terminal)
@@ -84,26 +84,26 @@ def closing(made: Calibrated) -> str:
 
 
 def overview(made: Calibrated) -> Table:
-    """Where the walk along each family ended."""
+    """Where the search along each family ended."""
     shown = _table("The boldest certified rule of each family", ("family", "risk", "speedup", "rule"))
-    for walk in made.walks:
-        last = walk.boldest
+    for search in made.searches:
+        last = search.boldest
         row = (
             ("", "1.00x", "never")
             if last is None
             else (f"{last.empirical_risk:.2%}", f"{last.speedup:.2f}x", last.stop)
         )
-        shown.add_row(walk.family.name, *row, style="bold" if walk is made.walk else "")
+        shown.add_row(search.family.name, *row, style="bold" if search is made.search else "")
     return shown
 
 
 def table(made: Calibrated, everything: bool) -> Table:
-    """The walk along the rule's family, or the part of it where it ended."""
+    """The search along the rule's family, or the part of it where it ended."""
     from rich.text import Text  # noqa: PLC0415
 
-    found, trials = made.certificate, made.walk.trials
+    found, trials = made.certificate, made.search.trials
     title = f"{found.family} on {found.task or 'prompts'}, n = {found.examples}, loss: {found.loss}"
-    shown = _table(title, (made.walk.family.knob, "risk", f"p (risk > {found.risk:g})", "speedup", "certified"))
+    shown = _table(title, (made.search.family.knob, "risk", f"p (risk > {found.risk:g})", "speedup", "certified"))
     last = sum(trial.certified for trial in trials)
     for index, one in enumerate(trials):
         if everything or last - NEAR <= index < last + NEAR:

@@ -36,9 +36,9 @@ def judge(
     from foretell.cli.evaluate import following  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
 
-    lesson = JudgeConfig(look, hidden, penalty, rest["seed"])
+    config = JudgeConfig(look, hidden, penalty, rest["seed"])
     options = rest.pop("options")
-    plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), lesson)
+    plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **rest), config)
     with following(plan.bench.total, read_records(plan.bench.what.out), graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.save(out)

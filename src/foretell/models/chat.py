@@ -52,7 +52,7 @@ class ChatTemplate:
         said = [{"role": "user", "content": messages}] if isinstance(messages, str) else check_messages(messages)
         if "developer" not in self.text:  # the newer name of a system message, which older templates do not know
             said = [one | {"role": "system"} if one["role"] == "developer" else one for one in said]
-        template = _compiled(self.source, self.text)
+        template = _compile_template(self.source, self.text)
         try:
             return template.render(messages=said, add_generation_prompt=True, **dict(self.names))
         except _RefusedError as problem:
@@ -65,16 +65,16 @@ def check_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
     """The messages with their text parts joined by line ends. Raises RequestError if one of them cannot be read."""
     if not messages:
         raise RequestError("a chat has no messages; it needs at least one")
-    return [_message(f"message {index}", message) for index, message in enumerate(messages)]
+    return [_check_message(f"message {index}", message) for index, message in enumerate(messages)]
 
 
-def _message(which: str, message: Any) -> dict[str, str]:
+def _check_message(which: str, message: Any) -> dict[str, str]:
     if not isinstance(message, Mapping):
         raise RequestError(f"{which} is a {type(message).__name__}; it must be an object with role and content")
     for key in message:
         if key not in KEYS:
             raise RequestError(f"{which}: {unknown('key', str(key), KEYS)}")
-    said = {**message, "content": _content(which, message.get("content"))}
+    said = {**message, "content": _join_content(which, message.get("content"))}
     for key in ("role", *message):
         if not isinstance(said.get(key), str):
             shown = repr(message[key]) if key in message else "missing"
@@ -84,16 +84,16 @@ def _message(which: str, message: Any) -> dict[str, str]:
     return said
 
 
-def _content(which: str, content: Any) -> str:
+def _join_content(which: str, content: Any) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence) or not content:
         shown = "missing" if content is None else f"{content!r:.80}"
         raise RequestError(f"{which}: 'content' is {shown}; it must be a string or a list of text parts")
-    return "\n".join(_part(f"{which}, part {index}", part) for index, part in enumerate(content))
+    return "\n".join(_read_part(f"{which}, part {index}", part) for index, part in enumerate(content))
 
 
-def _part(which: str, part: Any) -> str:
+def _read_part(which: str, part: Any) -> str:
     if not isinstance(part, Mapping):
         raise RequestError(f"{which} is {part!r:.80}; it must be an object with type and text")
     if part.get("type") not in PARTS:
@@ -119,14 +119,14 @@ class _Generation(Extension):
 
 
 @lru_cache(maxsize=16)
-def _compiled(source: str, text: str) -> Template:
+def _compile_template(source: str, text: str) -> Template:
     sandbox = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     sandbox.filters["tojson"] = _to_json
     sandbox.globals = {
         "raise_exception": _refuse,
-        "strftime_now": _now,
+        "strftime_now": _format_now,
         "range": sandbox.globals["range"],  # the sandbox's own, which is bounded
         "namespace": sandbox.globals["namespace"],
         "dict": sandbox.globals["dict"],
@@ -141,7 +141,7 @@ def _refuse(message: str) -> NoReturn:
     raise _RefusedError(message)
 
 
-def _now(form: str) -> str:
+def _format_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 

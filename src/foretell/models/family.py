@@ -95,7 +95,7 @@ class Family:
     chat_template: str | None = None  # documented, for folders that ship none
     words: str | None = None  # how text is cut before byte pairs are merged, for folders without tokenizer.json
 
-    def theirs(self, ours: str) -> str:
+    def checkpoint_name(self, ours: str) -> str:
         """The checkpoint's name of our parameter `ours`."""
         module, _, leaf = ours.rpartition(".")
         if not module.startswith("blocks."):

@@ -39,7 +39,7 @@ class MaskedLM:
         asked, prompt = inputs.columns.gather(1, inputs.wanted), inputs.prompt  # [b, w]
         inputs = everywhere(inputs)
         places, length = inputs.positions, inputs.canvas.shape[1]
-        offset, limit = self._positions()
+        offset, limit = self._position_range()
         if length > limit:
             raise RequestError(too_long(prompt, length, limit))
         padding = length - 1 - places[:, -1:]  # [b, 1] columns in front of each text
@@ -54,13 +54,13 @@ class MaskedLM:
 
     def _run(self, arguments: dict[str, Tensor], asked: Tensor) -> States | Table:
         rows = torch.arange(len(asked), device=asked.device)[:, None]
-        head = _head(self.network)
+        head = _find_head(self.network)
         with torch.no_grad():
             if head is None:
                 return Table(self.network(**arguments).logits[rows, asked])
             return States(self.network.base_model(**arguments)[0][rows, asked], head)
 
-    def _positions(self) -> tuple[int, int]:
+    def _position_range(self) -> tuple[int, int]:
         """The position id of a text's first token, and how many tokens have one."""
         size = getattr(self.network.config, "max_position_embeddings", None)
         offset = 0
@@ -112,7 +112,7 @@ class Table:
         return self.logits[row, at]
 
 
-def _head(network: Any) -> Callable[[Tensor], Tensor] | None:
+def _find_head(network: Any) -> Callable[[Tensor], Tensor] | None:
     """The part behind `base_model`, where it is one of the known shapes; it then runs only where it is asked."""
     if hasattr(network, "head") and hasattr(network, "decoder"):  # ModernBERT
         return lambda states: network.decoder(network.head(states))

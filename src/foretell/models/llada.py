@@ -121,7 +121,7 @@ def save_llada(model: Transformer, folder: Path | str, **extra: Any) -> None:
     if config.qkv_bias:
         raise ModelError("a network with qkv_bias cannot be written as a LLaDA checkpoint, which has no biases")
     weights = {
-        LLADA.theirs(name): weight.detach().contiguous()
+        LLADA.checkpoint_name(name): weight.detach().contiguous()
         for name, weight in model.named_parameters()  # a tied head is listed once, as the embedding
     }
     values = {

@@ -45,19 +45,19 @@ class DenseKV:
     first ones, and columns in use are the last ones, because a canvas grows to the left.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, seen: Tensor | None = None) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, selected: Tensor | None = None) -> None:
         self.keys, self.values = keys, values  # [layers, room for rows, H, room for columns, D], keys after rotation
         self.rows, self.columns = keys.shape[1], keys.shape[3]  # in use
-        self.seen = seen  # [b] the rows that this view shows; None is all of them
+        self.selected = selected  # [b] the rows that this view shows; None is all of them
 
     def update(self, layer: int, columns: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k and v [b, H, q, D] at `columns` [b, q]; return all L columns of these rows."""
         keys, values = self._used(self.keys[layer]), self._used(self.values[layer])
-        rows = torch.arange(len(k), device=k.device) if self.seen is None else self.seen
+        rows = torch.arange(len(k), device=k.device) if self.selected is None else self.selected
         heads = torch.arange(k.shape[1], device=k.device)
         where = (rows[:, None, None], heads[None, :, None], columns[:, None, :])
         keys[where], values[where] = k, v
-        return (keys, values) if self.seen is None else (keys[self.seen], values[self.seen])
+        return (keys, values) if self.selected is None else (keys[self.selected], values[self.selected])
 
     def view(self, rows: Tensor | None) -> DenseKV:
         return DenseKV(self._used(self.keys), self._used(self.values), rows)
@@ -77,14 +77,14 @@ class DenseKV:
         if rows > room or columns > width:
             room = room if rows <= room else max(rows, 2 * room)
             width = width if columns <= width else -(-columns // COLUMNS) * COLUMNS
-            self.keys, self.values = (self._moved(part, room, width) for part in (self.keys, self.values))
+            self.keys, self.values = (self._copy_to_larger(part, room, width) for part in (self.keys, self.values))
         else:
             for part in (self.keys, self.values):  # a nan that another request left there would outlive any mask
                 part[:, self.rows : rows] = 0
                 part[:, : self.rows, :, width - columns : width - self.columns] = 0
         self.rows, self.columns = rows, columns
 
-    def _moved(self, part: Tensor, room: int, width: int) -> Tensor:
+    def _copy_to_larger(self, part: Tensor, room: int, width: int) -> Tensor:
         """A copy in a larger, blank tensor."""
         larger = part.new_zeros(part.shape[0], room, part.shape[2], width, part.shape[4])
         larger[:, : self.rows, :, width - self.columns :] = self._used(part)

@@ -28,13 +28,13 @@ class Point:
 Groups = Mapping[str, Sequence[Point]]  # by what varies: the same ways in each
 
 
-def errors(points: Sequence[Point]) -> list[list[float]]:
+def error_bars(points: Sequence[Point]) -> list[list[float]]:
     """What an interval reaches below and above its accuracy, in percent."""
     below = [100 * max(0.0, point.accuracy - point.low) for point in points]
     return [below, [100 * max(0.0, point.high - point.accuracy) for point in points]]
 
 
-def bars(axes: Axes, groups: Groups) -> None:
+def draw_bars(axes: Axes, groups: Groups) -> None:
     """A group of bars for each key; the legend names the ways, the bars carry their mean steps."""
     names = [point.name for point in next(iter(groups.values()))]
     width = 0.8 / len(names)
@@ -43,22 +43,22 @@ def bars(axes: Axes, groups: Groups) -> None:
         where = [place + (index - (len(names) - 1) / 2) * width for place in range(len(points))]
         shown = [100 * point.accuracy for point in points]
         axes.bar(where, shown, width * 0.94, color=colour, label=name, alpha=0.85)
-        axes.errorbar(where, shown, errors(points), fmt="none", ecolor="#333333", elinewidth=0.9)
+        axes.errorbar(where, shown, error_bars(points), fmt="none", ecolor="#333333", elinewidth=0.9)
         for place, point in zip(where, points, strict=True):
             text = f"{point.steps:.0f}"
             axes.annotate(text, (place, 2), ha="center", va="bottom", fontsize=6.5, color="#222222", bbox=LABEL)
     axes.set_xticks(range(len(groups)), list(groups))
     axes.set(ylabel="accuracy, %", ylim=(0, 102))
-    _calm(axes)
+    _style_axes(axes)
     axes.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(names)))
 
 
-def budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
+def draw_budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
     """Accuracy against static budgets, a line for each window; `stopped` has what stopping early makes of each."""
     for colour, (window, points) in zip(COLOURS[2:], lines.items(), strict=False):
         xs, ys = [point.steps for point in points], [100 * point.accuracy for point in points]
         axes.plot(xs, ys, color=colour, marker=".", linewidth=1.3, label=f"{window}: static")
-        axes.errorbar(xs, ys, errors(points), fmt="none", ecolor=colour, elinewidth=0.8)
+        axes.errorbar(xs, ys, error_bars(points), fmt="none", ecolor=colour, elinewidth=0.8)
         for marker, point in zip(("X", "*"), stopped[window], strict=False):
             label = f"{window}: {point.name}"
             axes.plot(point.steps, 100 * point.accuracy, marker, color=colour, markersize=8, label=label)
@@ -68,47 +68,47 @@ def budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set(xlabel="mean steps", ylabel="accuracy, %", ylim=(0, 102))
-    _calm(axes)
+    _style_axes(axes)
     axes.tick_params(axis="x", labelsize=6.5)
     axes.legend(fontsize=6.5, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
 
-def against_steps(axes: Axes, groups: Groups) -> None:
+def draw_against_steps(axes: Axes, groups: Groups) -> None:
     """One marker a way, one colour a group."""
     for colour, (group, points) in zip(COLOURS[1:], groups.items(), strict=False):
         for marker, point in zip(MARKERS, points, strict=False):
             x, y = point.steps, 100 * point.accuracy
-            axes.errorbar(x, y, errors([point]), fmt="none", ecolor=colour, elinewidth=0.8)
+            axes.errorbar(x, y, error_bars([point]), fmt="none", ecolor=colour, elinewidth=0.8)
             axes.plot(x, y, marker, color=colour, markersize=6, label=f"{point.name}, {group}")
     axes.set(xlabel="mean steps", ylabel="accuracy, %")
     axes.margins(0.12)
-    _calm(axes)
+    _style_axes(axes)
     axes.legend(fontsize=6.5, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
 
-def ablations(lines: Groups, stopped: Groups, orders: Groups, blocks: Groups, schedules: Groups) -> Figure:
+def plot_ablations(lines: Groups, stopped: Groups, orders: Groups, blocks: Groups, schedules: Groups) -> Figure:
     """Static budgets, remasking strategies, block lengths and schedules, one panel each."""
     figure: Figure = plt.figure(figsize=(10, 7.4), layout="constrained")
     grid = figure.subplots(2, 2)
-    budgets(grid[0, 0], lines, stopped)
-    bars(grid[0, 1], orders)
-    bars(grid[1, 0], blocks)
-    against_steps(grid[1, 1], schedules)
+    draw_budgets(grid[0, 0], lines, stopped)
+    draw_bars(grid[0, 1], orders)
+    draw_bars(grid[1, 0], blocks)
+    draw_against_steps(grid[1, 1], schedules)
     grid[0, 1].set_xlabel("remasking strategy; mean steps on the bars")
     grid[1, 0].set_xlabel("block length; mean steps on the bars")
     return figure
 
 
-def comparison(groups: Groups, xlabel: str) -> Figure:
+def plot_comparison(groups: Groups, xlabel: str) -> Figure:
     """Bars alone."""
     figure: Figure = plt.figure(figsize=(max(8.0, 1.3 * len(groups)), 3.8), layout="constrained")
     axes = figure.subplots()
-    bars(axes, groups)
+    draw_bars(axes, groups)
     axes.set_xlabel(xlabel)
     return figure
 
 
-def _calm(axes: Axes) -> None:
+def _style_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 COLOURS = ("#3b78b5", "#f2a33c", "#2e9e4f", "#c0392b", "#7b5ea7", "#8a8a8a")
 
 
-def curves(log: Sequence[Mapping[str, Any]]) -> Figure:
+def plot_curves(log: Sequence[Mapping[str, Any]]) -> Figure:
     """From the lines of a training log: `loss` and `accuracy` by task, each with its step."""
     figure: Figure = plt.figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)

@@ -28,7 +28,7 @@ BAR: dict[str, Any] = {"color": "#888888", "linewidth": 1.2, "linestyle": "--", 
 DIM = 0.6  # how white it gets behind the end
 
 
-def activity(trace: Trace) -> Tensor:
+def classify_positions(trace: Trace) -> Tensor:
     """What happened, as an index into KINDS. [T, N]"""
     step = torch.arange(len(trace))[:, None]
     changed = torch.ones_like(trace.tokens, dtype=torch.bool)
@@ -39,7 +39,7 @@ def activity(trace: Trace) -> Tensor:
     return kind
 
 
-def heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
+def draw_heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
     """Steps from left to right, positions from top to bottom, a box around the answer; dim behind the end."""
     steps, length = trace.tokens.shape
     look: dict[str, Any] = {
@@ -48,7 +48,9 @@ def heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
         "vmax": 3,
         "interpolation": "nearest",
     }
-    axes.imshow(activity(trace).T.numpy(), aspect="auto", extent=(0.5, steps + 0.5, length - 0.5, -0.5), **look)
+    axes.imshow(
+        classify_positions(trace).T.numpy(), aspect="auto", extent=(0.5, steps + 0.5, length - 0.5, -0.5), **look
+    )
     if end is not None:
         axes.axvspan(end + 1.5, steps + 0.5, color="white", alpha=DIM, linewidth=0)
         axes.axvline(end + 1.5, color=COMMIT, linewidth=1.2)
@@ -59,7 +61,7 @@ def heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
     axes.set(title=title, xlabel="step", ylabel="position", xlim=(0.5, steps + 0.5))
 
 
-def gap(axes: Axes, trace: Trace, rule: Prophet, end: int | None) -> None:
+def draw_gap(axes: Axes, trace: Trace, rule: Prophet, end: int | None) -> None:
     """The region's gap against tau(p), and the step at which the rule fires; dim behind it."""
     verdict = rule(trace, trace.states())
     value, bar = verdict.value, verdict.bar
@@ -78,14 +80,14 @@ def gap(axes: Axes, trace: Trace, rule: Prophet, end: int | None) -> None:
     axes.set_title(ends, fontsize=9, color=COMMIT)
 
 
-def dynamics(traces: Sequence[tuple[str, Trace]], rule: Prophet) -> Figure:
+def plot_dynamics(traces: Sequence[tuple[str, Trace]], rule: Prophet) -> Figure:
     """One column a trace of a full decoding: its heatmap above, its gap below, both dim where the rule had ended it."""
     figure: Figure = plt.figure(figsize=(5.2 * len(traces), 5.8), layout="constrained")
     axes = figure.subplots(2, len(traces), height_ratios=(3, 1.3), squeeze=False)
     for column, (title, trace) in enumerate(traces):
         end = trace.replay(rule)
-        heatmap(axes[0, column], trace, title, end)
-        gap(axes[1, column], trace, rule, end)
+        draw_heatmap(axes[0, column], trace, title, end)
+        draw_gap(axes[1, column], trace, rule, end)
     keys: list[Artist] = [Patch(color=color, label=name) for name, color in KINDS.items()]
     keys += [
         Patch(fill=False, edgecolor=ANSWER, label="answer region"),

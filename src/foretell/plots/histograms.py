@@ -17,7 +17,7 @@ FILL, TEXT, OUTLINE, MARK = "#9dbfe0", "#3b78b5", "#c0392b", "#888888"
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class HistogramPanel:
     """Progress in percent of the steps, in (0, 100], by the name of its group: one or two groups."""
 
     title: str
@@ -39,7 +39,7 @@ def share_after(values: Sequence[float], mark: float) -> float | None:
     return None if by is None else 1 - by
 
 
-def heights(values: Sequence[float], width: int = WIDTH) -> list[float]:
+def bar_heights(values: Sequence[float], width: int = WIDTH) -> list[float]:
     """Percent of the values in each bar; a bar holds its upper edge, so that bars add up to `share_by` of a mark."""
     counts = [0] * (100 // width)
     for value in values:
@@ -47,7 +47,7 @@ def heights(values: Sequence[float], width: int = WIDTH) -> list[float]:
     return [100 * count / max(1, len(values)) for count in counts]
 
 
-def histograms(panels: Sequence[Panel], columns: int, xlabel: str, marks: Sequence[float] = ()) -> Figure:
+def plot_histograms(panels: Sequence[HistogramPanel], columns: int, xlabel: str, marks: Sequence[float] = ()) -> Figure:
     """One panel each, on common axes: the first group filled, the second as an outline.
 
     `marks` are dotted lines, above each the shares of both groups up to it.
@@ -55,7 +55,9 @@ def histograms(panels: Sequence[Panel], columns: int, xlabel: str, marks: Sequen
     rows = -(-len(panels) // columns)
     figure: Figure = plt.figure(figsize=(2.9 * columns, 2.5 * rows + 0.6), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    top = max((height for panel in panels for values in panel.groups.values() for height in heights(values)), default=0)
+    top = max(
+        (height for panel in panels for values in panel.groups.values() for height in bar_heights(values)), default=0
+    )
     for axes, panel in zip(grid.flat, panels, strict=False):
         _draw(axes, panel, marks)
         axes.set_ylim(0, min(100, 1.1 * max(top, 1)))  # no share is larger
@@ -69,12 +71,12 @@ def histograms(panels: Sequence[Panel], columns: int, xlabel: str, marks: Sequen
     return figure
 
 
-def _draw(axes: Axes, panel: Panel, marks: Sequence[float]) -> None:
+def _draw(axes: Axes, panel: HistogramPanel, marks: Sequence[float]) -> None:
     edges = np.arange(0, 101, WIDTH)
     (filled, first), *rest = panel.groups.items()
-    axes.stairs(heights(first), edges, fill=True, color=FILL, label=filled)
+    axes.stairs(bar_heights(first), edges, fill=True, color=FILL, label=filled)
     for name, values in rest:
-        axes.stairs(heights(values), edges, color=OUTLINE, linewidth=1.3, label=name)
+        axes.stairs(bar_heights(values), edges, color=OUTLINE, linewidth=1.3, label=name)
     for mark in marks:
         axes.axvline(mark, color=MARK, linewidth=0.8, linestyle=":")
         for line, (values, colour) in enumerate(zip(panel.groups.values(), (TEXT, OUTLINE), strict=False)):

@@ -27,7 +27,7 @@ class Series:
         return measured, expected
 
 
-def scaling(groups: Mapping[str, Series]) -> Figure:
+def plot_scaling(groups: Mapping[str, Series]) -> Figure:
     """A panel for each size that was varied; the expected curve goes through the last measured point."""
     figure: Figure = plt.figure(figsize=(3.2 * len(groups), 3.0), layout="constrained")
     panels = figure.subplots(1, len(groups), squeeze=False)[0]

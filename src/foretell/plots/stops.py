@@ -29,7 +29,7 @@ class Stopped:
         return f"{self.what}, {self.how}"
 
 
-def risks(groups: Mapping[str, Sequence[Stopped]]) -> Figure:
+def plot_stops(groups: Mapping[str, Sequence[Stopped]]) -> Figure:
     """A panel for each task, three in a row; all have the same rows, so ways that come out alike stay apart."""
     columns = min(3, len(groups))
     rows = -(-len(groups) // columns)

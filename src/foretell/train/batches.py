@@ -24,7 +24,7 @@ GROUP = 16  # steps whose batches are drawn together, so that rows of like lengt
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One response in its window, position by position."""
 
     prompt: list[int]
@@ -56,15 +56,15 @@ class Encoder:
         self, tokenizer: Tokenizer, eos_weight: float = 0.2, *, eos: int | None = None, mask: int | None = None
     ) -> None:
         self.tokenizer, self.eos_weight = tokenizer, eos_weight
-        self.eos = special(tokenizer, EOS) if eos is None else eos
-        self.mask = special(tokenizer, MASK) if mask is None else mask
+        self.eos = find_special(tokenizer, EOS) if eos is None else eos
+        self.mask = find_special(tokenizer, MASK) if mask is None else mask
         self.unknown = tokenizer.token_to_id(UNKNOWN)
 
     def prompt(self, text: str) -> list[int]:
-        ids: list[int] = self.encoding(f"{START}{text}{EOT}").ids
+        ids: list[int] = self.encode(f"{START}{text}{EOT}").ids
         return ids
 
-    def encoding(self, text: str) -> Encoding:
+    def encode(self, text: str) -> Encoding:
         """Never a silent unknown token: what the vocabulary lacks cannot be trained."""
         made = self.tokenizer.encode(text, add_special_tokens=False)
         if self.unknown in made.ids:
@@ -72,17 +72,17 @@ class Encoder:
             raise VocabularyError(f"the vocabulary has no {text[start:end]!r}, which stands in {text!r}")
         return made
 
-    def levelled(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    def encode_pieces(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
         """Tokens of the joined pieces with their levels. A token's last letter decides: its blanks come first."""
         levels = [piece.level for piece in pieces for _ in piece.text]
-        encoding = self.encoding("".join(piece.text for piece in pieces))
+        encoding = self.encode("".join(piece.text for piece in pieces))
         return [(token, levels[end - 1]) for token, (_, end) in zip(encoding.ids, encoding.offsets, strict=True)]
 
-    def row(self, problem: Problem, window: int, *, pinned: bool) -> Row:
+    def lay_out(self, problem: Problem, window: int, *, pinned: bool) -> TrainingRow:
         """Lay a response out; with `pinned` the suffix and the answer stand at the window's end, else EOS does."""
-        chain = self.levelled(problem.pieces)
-        suffix = self.levelled((Piece(problem.suffix),))
-        answer = self.levelled((Piece(problem.answer, problem.level),))
+        chain = self.encode_pieces(problem.pieces)
+        suffix = self.encode_pieces((Piece(problem.suffix),))
+        answer = self.encode_pieces((Piece(problem.answer, problem.level),))
         room = window - len(chain) - len(suffix) - len(answer)
         if room < 0:
             raise RecipeError(
@@ -97,7 +97,7 @@ class Encoder:
         if pinned:
             end = window - len(answer)
             free[end - len(suffix) : end] = False
-        return Row(self.prompt(problem.prompt), tokens, level, weight, free)
+        return TrainingRow(self.prompt(problem.prompt), tokens, level, weight, free)
 
 
 class ChatEncoder(Encoder):
@@ -111,20 +111,22 @@ class ChatEncoder(Encoder):
         return self.codec.prompt(text)
 
 
-def special(tokenizer: Tokenizer, token: str) -> int:
+def find_special(tokenizer: Tokenizer, token: str) -> int:
     found = tokenizer.token_to_id(token)
     if found is None:
         raise ModelError(f"the tokenizer has no {token}, which training needs")
     return found
 
 
-def assemble(rows: Sequence[Row], block: int, encoder: Encoder, masking: Masking, rng: Generator) -> Batch:
+def assemble_batch(
+    rows: Sequence[TrainingRow], block: int, encoder: Encoder, masking: Masking, rng: Generator
+) -> Batch:
     tokens, level, weight, free = (
         np.stack([getattr(row, name) for row in rows]) for name in ("tokens", "level", "weight", "free")
     )
     hidden, near = masking.draw(rng, level, free, block)
     noisy = np.where(hidden, encoder.mask, tokens)
-    inputs = canvas([row.prompt for row in rows], noisy, encoder.eos)
+    inputs = build_inputs([row.prompt for row in rows], noisy, encoder.eos)
     row, at = np.nonzero(hidden)
     share = weight * near / ((near * hidden).sum(1, keepdims=True) * len(rows))
     return Batch(
@@ -133,7 +135,7 @@ def assemble(rows: Sequence[Row], block: int, encoder: Encoder, masking: Masking
     )  # fmt: skip
 
 
-def canvas(prompts: Sequence[Sequence[int]], window: Ints, pad: int) -> Inputs:
+def build_inputs(prompts: Sequence[Sequence[int]], window: Ints, pad: int) -> Inputs:
     """One uncached forward pass over all columns, asked for the window."""
     longest = max(map(len, prompts))
     rows, size = window.shape
@@ -150,13 +152,13 @@ def canvas(prompts: Sequence[Sequence[int]], window: Ints, pad: int) -> Inputs:
     )
 
 
-def encode(problems: Sequence[Problem], task: Task, encoder: Encoder, rng: Generator) -> list[Row]:
+def encode_problems(problems: Sequence[Problem], task: Task, encoder: Encoder, rng: Generator) -> list[TrainingRow]:
     """Half of the rows in either layout, where the task has two."""
     both = bool(task.suffix)
-    return [encoder.row(p, task.window, pinned=both and bool(rng.random() < 0.5)) for p in problems]
+    return [encoder.lay_out(p, task.window, pinned=both and bool(rng.random() < 0.5)) for p in problems]
 
 
-def batches(recipe: RunConfig, encoder: Encoder, rank: int, start: int) -> Iterator[tuple[str, Batch]]:
+def generate_batches(recipe: RunConfig, encoder: Encoder, rank: int, start: int) -> Iterator[tuple[str, Batch]]:
     """Endless batches from step `start` on, each of one task; tasks take turns by their share of the mix."""
     group, skip = divmod(start, GROUP)
     while True:
@@ -167,7 +169,7 @@ def batches(recipe: RunConfig, encoder: Encoder, rank: int, start: int) -> Itera
         edges = np.cumsum(shares / shares.sum())
         turns = rng.permutation(np.searchsorted(edges, (np.arange(GROUP) + rng.random()) / GROUP))
         waiting = {
-            name: group_of(recipe, encoder, phase.masking, name, int((turns == i).sum()), rng)
+            name: draw_group(recipe, encoder, phase.masking, name, int((turns == i).sum()), rng)
             for i, name in enumerate(names)
         }
         for index, turn in enumerate(turns):
@@ -177,11 +179,11 @@ def batches(recipe: RunConfig, encoder: Encoder, rank: int, start: int) -> Itera
         group, skip = group + 1, 0
 
 
-def group_of(
+def draw_group(
     recipe: RunConfig, encoder: Encoder, masking: Masking, name: str, count: int, rng: Generator
 ) -> list[Batch]:
     task, size = recipe.tasks[name], recipe.rows[name]
-    rows = encode(draw(task, rng, count * size, test=False), task, encoder, rng)
+    rows = encode_problems(draw(task, rng, count * size, test=False), task, encoder, rng)
     rows.sort(key=lambda row: len(row.prompt))
     cuts = [rows[i * size : (i + 1) * size] for i in range(count)]
-    return [assemble(cuts[i], task.block, encoder, masking, rng) for i in rng.permutation(count)]
+    return [assemble_batch(cuts[i], task.block, encoder, masking, rng) for i in rng.permutation(count)]

@@ -35,7 +35,7 @@ NEVER = -1e9  # of a logit: a probability of exactly 0 whose logarithm is still 
 DRAWS = 1  # sets the teacher's random numbers apart from those of the batches
 
 
-def beliefs(model: Denoiser, batch: Batch, canvas: Tensor, chosen: Tensor) -> Tensor:
+def compute_log_probs(model: Denoiser, batch: Batch, canvas: Tensor, chosen: Tensor) -> Tensor:
     """Log-probabilities [k, V] of the `chosen` [n] of a batch's hidden positions; the mask itself has none."""
     logits = model(batch.inputs._replace(canvas=canvas))(batch.row[chosen], batch.at[chosen]).float()
     is_mask = torch.arange(logits.shape[-1], device=logits.device) == model.mask_id  # a head may have no column for it
@@ -43,7 +43,7 @@ def beliefs(model: Denoiser, batch: Batch, canvas: Tensor, chosen: Tensor) -> Te
 
 
 @torch.no_grad()
-def targets(teacher: Denoiser, batch: Batch, dt: float, draws: Generator) -> Tensor:
+def compute_targets(teacher: Denoiser, batch: Batch, dt: float, draws: Generator) -> Tensor:
     """What the student shall say about each hidden position: log-probabilities [n, V].
 
     The teacher goes from t to t - dt, twice: each mask is revealed with probability dt / t, as a token drawn from
@@ -57,7 +57,7 @@ def targets(teacher: Denoiser, batch: Batch, dt: float, draws: Generator) -> Ten
     hidden = torch.ones_like(batch.row, dtype=torch.bool)  # [n]
     wanted = torch.empty(0)
     for step in range(JUMP):
-        believed = beliefs(teacher, batch, canvas, hidden)
+        believed = compute_log_probs(teacher, batch, canvas, hidden)
         wanted = believed if step == 0 else wanted.index_put((hidden,), believed)
         # With t at or below dt this is the last step there is, and it reveals everything.
         revealed = hidden & (torch.rand(len(t), generator=draws) * t.clamp(min=0) < dt)
@@ -75,18 +75,18 @@ def divergence(student: Tensor, teacher: Tensor, direction: str) -> Tensor:
 
 
 @dataclass(slots=True)
-class Distilling(Run):
+class Distillation(Run):
     """Implements `Run`: the divergence from what a frozen teacher says one step later."""
 
     recipe: DistilRecipe
     teacher: Transformer
 
     @classmethod
-    def start(cls, recipe: DistilRecipe, rank: int) -> Distilling:
+    def start(cls, recipe: DistilRecipe, rank: int) -> Distillation:
         """From the last checkpoint if there is one, else with a student that equals its teacher."""
-        teacher = network(recipe.model)
+        teacher = load_network(recipe.model)
         model = deepcopy(teacher).requires_grad_(True)
-        run = cls(recipe, rank, model, optimiser_of(model, recipe), deepcopy(teacher), teacher)
+        run = cls(recipe, rank, model, build_optimiser(model, recipe), deepcopy(teacher), teacher)
         run.resume()
         return run
 
@@ -110,25 +110,25 @@ class Distilling(Run):
         start, now = recipe.round_at(self.step)
         window = batch.inputs.wanted.shape[1]
         seed = np.random.default_rng([recipe.seed, self.rank, self.step, DRAWS]).integers(2**63)
-        wanted = targets(self.teacher, batch, now.tokens / window, Generator().manual_seed(int(seed)))
+        wanted = compute_targets(self.teacher, batch, now.tokens / window, Generator().manual_seed(int(seed)))
         all_hidden = torch.ones_like(batch.row, dtype=torch.bool)
-        said = beliefs(self.model, batch, batch.inputs.canvas, all_hidden)
+        said = compute_log_probs(self.model, batch, batch.inputs.canvas, all_hidden)
         loss = (divergence(said, wanted, recipe.direction) * batch.weight).sum()
         shares, factors = zip(*recipe.pace, strict=True)
         value = self.descend(loss, float(np.interp((self.step - start) / now.steps, shares, factors)))
         if self.step == start + now.steps < recipe.steps:
-            self.promote()
+            self.start_next_round()
         return value
 
-    def promote(self) -> None:
+    def start_next_round(self) -> None:
         """The next round begins: teacher and student are the averaged student of the last one."""
         weights = self.ema.state_dict()
         self.teacher.load_state_dict(weights)
         self.model.load_state_dict(weights)
-        self.optimiser = optimiser_of(self.model, self.recipe)
+        self.optimiser = build_optimiser(self.model, self.recipe)
 
 
-def network(folder: Path) -> Transformer:
+def load_network(folder: Path) -> Transformer:
     """The network of a LLaDA checkpoint in single precision, in memory of its own."""
     family = family_of(Settings.read(folder))
     if family is not LLADA:
@@ -141,18 +141,18 @@ def network(folder: Path) -> Transformer:
     return deepcopy(model)
 
 
-def optimiser_of(model: Transformer, recipe: DistilRecipe) -> AdamW:
+def build_optimiser(model: Transformer, recipe: DistilRecipe) -> AdamW:
     groups = [{"params": list(model.parameters()), "rate": recipe.rate}]
     return AdamW(groups, betas=(0.9, recipe.second_beta), weight_decay=recipe.weight_decay)
 
 
 def distil(recipe: DistilRecipe) -> None:
     """Run a recipe to its end, or go on where it was interrupted."""
-    network(recipe.model)  # what is wrong with the model is said before any process starts
-    launch(recipe, Distilling.start)
+    load_network(recipe.model)  # what is wrong with the model is said before any process starts
+    launch(recipe, Distillation.start)
 
 
-def spare_teacher(recipe: DistilRecipe, export: Path) -> None:
+def check_export(recipe: DistilRecipe, export: Path) -> None:
     """A `RecipeError` if writing the student to `export` would overwrite its teacher."""
     if export.resolve() == recipe.model.resolve():
         raise RecipeError(f"{export} is the teacher's own folder; write the student to another one")

@@ -51,7 +51,7 @@ class Log:
             left = timedelta(seconds=round(seconds * (self.recipe.steps - step)))
             print(f"step {step}/{self.recipe.steps}  {shown}  {seconds:.2f} s/step  {left} left", flush=True)
 
-    def tested(self, step: int, right: dict[str, float]) -> None:
+    def add_accuracy(self, step: int, right: dict[str, float]) -> None:
         self.write({"step": step, "accuracy": right})
         if self.active:
             shown = "  ".join(f"{name} {share:.1%}" for name, share in right.items())

@@ -37,39 +37,37 @@ class Masking:
         Only `free` [b, N] positions may be hidden.
         """
         rows, _ = level.shape
-        keys = np.where(
-            rng.random((rows, 1)) < self.decoding, decoding_order(rng, level, block), rng.random(level.shape)
-        )
+        keys = np.where(rng.random((rows, 1)) < self.decoding, draw_order(rng, level, block), rng.random(level.shape))
         keys = np.where(free, keys, -NEVER)
-        hidden = latest(keys, counts(rng, free.sum(1)))
+        hidden = select_latest(keys, draw_counts(rng, free.sum(1)))
         ordered = keys.max(1) > 1  # uniform keys stay below 1
         aim = (rng.random(rows) < self.aimed) & ordered
-        hidden = np.where(aim[:, None], cut_at_work(rng, keys, level, free, hidden), hidden)
-        weight = nearness(keys, hidden, self.focus) if self.focus else np.ones(level.shape)
+        hidden = np.where(aim[:, None], cut_at_hard_token(rng, keys, level, free, hidden), hidden)
+        weight = weigh_by_nearness(keys, hidden, self.focus) if self.focus else np.ones(level.shape)
         return hidden, np.where(ordered[:, None], weight, 1.0)
 
 
-def counts(rng: Generator, sizes: Ints) -> Ints:
+def draw_counts(rng: Generator, sizes: Ints) -> Ints:
     """How many to hide of each row: t ~ U(0, 1), one t in each of b equal strata, at least one token."""
     rows = len(sizes)
     t = (rng.permutation(rows) + rng.random(rows)) / rows
     return np.ceil(t * sizes).astype(np.int64).clip(1, sizes)
 
 
-def latest(keys: Floats, count: Ints) -> Bools:
+def select_latest(keys: Floats, count: Ints) -> Bools:
     """The `count` [b] positions with the highest keys [b, N]."""
     rank = np.argsort(np.argsort(-keys, axis=1), axis=1)
     return rank < count[:, None]
 
 
-def nearness(keys: Floats, hidden: Bools, focus: float) -> Floats:
+def weigh_by_nearness(keys: Floats, hidden: Bools, focus: float) -> Floats:
     """Weights that fade from the next token a decoder would fill to the last; what is far cannot be known yet."""
     ahead = np.argsort(np.argsort(keys, axis=1), axis=1) - np.sum(~hidden, axis=1, keepdims=True)
     fading: Floats = np.exp(-ahead.clip(0) / focus)
     return FAR + (1 - FAR) * fading
 
 
-def decoding_order(rng: Generator, level: Ints, block: int) -> Floats:
+def draw_order(rng: Generator, level: Ints, block: int) -> Floats:
     """When each position is filled: blocks in order; inside, by level or not, left to right or less so."""
     rows, size = level.shape
     place = np.arange(size)
@@ -78,7 +76,7 @@ def decoding_order(rng: Generator, level: Ints, block: int) -> Floats:
     return 2.0 + place // block * BLOCK + by_level + place + stray
 
 
-def cut_at_work(rng: Generator, keys: Floats, level: Ints, free: Bools, fallback: Bools) -> Bools:
+def cut_at_hard_token(rng: Generator, keys: Floats, level: Ints, free: Bools, fallback: Bools) -> Bools:
     """Hide a token that must be worked out and all that a decoder would fill after it.
 
     Half of the cuts take any such token, half the first one of a level, with the whole level still to do.

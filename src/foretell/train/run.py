@@ -27,8 +27,8 @@ from foretell.models.family import Settings
 from foretell.models.llada import save_llada
 from foretell.models.transformer import Transformer
 from foretell.tasks import Task
-from foretell.train.accuracy import accuracy
-from foretell.train.batches import Batch, Encoder, batches
+from foretell.train.accuracy import measure_accuracy
+from foretell.train.batches import Batch, Encoder, generate_batches
 from foretell.train.config import RunConfig
 from foretell.train.log import LOG, Log
 from foretell.train.processes import barrier, mean_over_processes
@@ -98,7 +98,7 @@ class Run(ABC):
         right = []
         for index, name in enumerate(recipe.names):
             task, rng = recipe.tasks[name], np.random.default_rng([recipe.seed, self.rank, index])
-            right.append(accuracy(self.ema, encoder, task, recipe.test_rows, rng, self.budget(task)))
+            right.append(measure_accuracy(self.ema, encoder, task, recipe.test_rows, rng, self.budget(task)))
         return dict(zip(recipe.names, mean_over_processes(torch.tensor(right)).tolist(), strict=True))
 
     def save(self) -> None:
@@ -138,12 +138,12 @@ def launch(recipe: C, start: Start[C]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/meeting"
         if recipe.processes == 1:
-            work(0, recipe, start, meeting, os.getpid())
+            run_process(0, recipe, start, meeting, os.getpid())
         else:
-            spawn(work, (recipe, start, meeting, os.getpid()), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
+            spawn(run_process, (recipe, start, meeting, os.getpid()), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
 
 
-def work(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> None:
+def run_process(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> None:
     """One process from start to end; it does not outlive the one that started it."""
     torch.set_num_threads(1)
     if recipe.processes > 1:
@@ -151,14 +151,14 @@ def work(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> No
     run = start(recipe, rank)
     encoder = run.encoder()
     log = Log(recipe, rank, run.step)
-    stream = batches(recipe, encoder, rank, run.step)
+    stream = generate_batches(recipe, encoder, rank, run.step)
     while run.step < recipe.steps and (recipe.processes == 1 or os.getppid() == parent):
         name, batch = next(stream)
         log.add(name, run.advance(batch))
         if run.step % recipe.log_every == 0:
             log.flush(run.step)
         if run.step % recipe.test_every == 0:
-            log.tested(run.step, run.test(encoder))
+            log.add_accuracy(run.step, run.test(encoder))
         if run.step % recipe.save_every == 0 or run.step == recipe.steps:
             run.save()
     if recipe.processes > 1:
@@ -176,7 +176,7 @@ def write_model(run: Run, folder: Path) -> None:
             shutil.copy(path, folder)
 
 
-def clear(recipe: RunConfig) -> None:
+def clear_run(recipe: RunConfig) -> None:
     """Forget the checkpoints and the log of earlier runs."""
     (recipe.out / LATEST).unlink(missing_ok=True)
     (recipe.out / LOG).unlink(missing_ok=True)

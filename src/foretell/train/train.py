@@ -21,13 +21,13 @@ from foretell.train.config import TrainRecipe
 from foretell.train.run import Run, launch
 
 
-def loss_of(model: nn.Module, batch: Batch) -> Tensor:
+def compute_loss(model: nn.Module, batch: Batch) -> Tensor:
     logits = model(batch.inputs)(batch.row, batch.at)  # [n, V]
     each = F.cross_entropy(logits, batch.target, reduction="none")
     return (each * batch.weight).sum()
 
 
-def pace(step: int, recipe: TrainRecipe) -> float:
+def rate_factor(step: int, recipe: TrainRecipe) -> float:
     """The learning rate's factor at a step, on straight lines between the recipe's points."""
     steps, factors = zip(*recipe.pace, strict=True)
     return float(np.interp(step, steps, factors))
@@ -80,8 +80,8 @@ class Training(Run):
         return Encoder(Tokenizer.from_file(str(self.recipe.model / "tokenizer.json")), self.recipe.eos_weight)
 
     def advance(self, batch: Batch) -> float:
-        factor = pace(self.step, self.recipe)
-        return self.descend(loss_of(self.model, batch), factor)
+        factor = rate_factor(self.step, self.recipe)
+        return self.descend(compute_loss(self.model, batch), factor)
 
 
 def train(recipe: TrainRecipe) -> None:
