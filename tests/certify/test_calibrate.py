@@ -99,7 +99,7 @@ def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, 
         "full steps=16 block_length=16", "full block_length=16",
     )  # fmt: skip
     assert alone.certificate.against == alone.certificate.recipe
-    assert "gets another answer than 'full'" in found.certificate.says
+    assert "gives a different answer than 'full'" in found.certificate.says
     full = {one.id: one for one in read_records(home / "rule.work")}
     half = {one.id: one for one in read_records(rule.with_suffix(".work"))}
     differs = sum(half[name].answer != full[name].answer for name in full) / EXAMPLES
@@ -158,7 +158,7 @@ def test_several_families_share_the_doubt(made: Calibrated, checkpoint: Path, ho
     assert len({*speeds}) == 2
     assert both.certificate.speedup == max(speeds)
     assert both.certificate.family == alone[speeds.index(max(speeds))].certificate.family
-    assert both.certificate.says.endswith("; 2 families of rules were tried and share that")
+    assert both.certificate.says.endswith("; 2 families of rules were tried and share delta")
     assert RiskGoal(family="all", confidence=0.96).level == pytest.approx(1 - 0.04 / (len(FAMILIES) - 1))
 
 
@@ -181,7 +181,7 @@ def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -
     assert "at least 299 are needed" in plan.notes[0]
     eight = Calibration.prepare(what, RiskGoal())
     assert "at least 505 are needed" in eight.notes[0]
-    assert eight.notes[0].endswith("(8 families share the doubt; one alone needs 299)")
+    assert eight.notes[0].endswith("(8 families share the error probability; one alone needs 299)")
     made = calibrate(str(checkpoint), task="choice", limit=3, family="entropy", out=out)
     found = read_certificate(out)
     assert found == made.certificate
@@ -199,7 +199,7 @@ def test_a_family_that_is_never_safe_falls_back_too(checkpoint: Path, home: Path
         str(checkpoint), task="choice", limit=EXAMPLES, seed=3, work=home / "rule.work", **GOAL | {"family": reckless}
     ).certificate
     assert (found.certified, found.stop) == (False, "never")
-    assert "no member of reckless keeps a risk of 20%" in found.says
+    assert "no rule of reckless is shown to have a risk of at most 20%" in found.says
 
 
 def test_the_region_is_where_the_rule_really_looks(checkpoint: Path, tmp_path: Path) -> None:
@@ -291,11 +291,11 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
     [
         ({}, "give a task or prompts"),
         ({"task": "choice", "prompts": ["Tom"]}, "not both"),
-        ({"prompts": ["Tom"], "source": "folder"}, "prompts are their own data"),
+        ({"prompts": ["Tom"], "source": "folder"}, "a data folder is only for benchmarks"),
         ({"task": "chioce"}, "did you mean 'choice'"),
         ({"task": "choice", "family": "profet"}, "did you mean 'prophet'"),
         ({"task": "choice", "loss": "sucess"}, "did you mean 'success'"),
-        ({"task": "choice", "risk": 1}, "risk must be a share"),
+        ({"task": "choice", "risk": 1}, "risk must be a number"),
         ({"task": "choice", "out": "rule.txt"}, "a rule or a judge is written to a .json file, got rule.txt"),
         ({"task": "choice", "out": "no/where/rule.json"}, "there is no folder no/where"),
         ({"task": "choice", "work": None}, "say where to write the result"),
@@ -335,7 +335,9 @@ def test_a_parallel_recipe_has_its_own_clock(checkpoint: Path, tmp_path: Path) -
 
 def test_a_cache_needs_an_answer_that_is_laid_out(checkpoint: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"prompts": [f"Tom has {n} apples." for n in (3, 4)], "options": {"max_new_tokens": 8}}
-    with pytest.raises(RequestError, match=r"with cache=dual a rule can be certified only where the answer is laid"):
+    with pytest.raises(
+        RequestError, match=r"with cache=dual a rule can be certified only if the answer has a fixed place"
+    ):
         calibrate(str(checkpoint), recipe="dual region=masked", work=tmp_path, **asked, **GOAL)
 
 
@@ -343,7 +345,7 @@ def test_a_cache_needs_an_answer_that_is_laid_out(checkpoint: Path, tmp_path: Pa
     ("recipe", "says"),
     [
         ("full verify=recheck", "with verify=recheck no rule can be certified"),
-        ("dual region=pattern('a')", "with cache=dual a rule can be certified only where the answer is laid out"),
+        ("dual region=pattern('a')", "with cache=dual a rule can be certified only if the answer has a fixed place"),
         ("full cache=off(near(4)) region=boxed", "with cache=off(visible=near(suffix=4)) a rule can be certified"),
     ],
 )
@@ -363,7 +365,7 @@ def test_recipes_are_read_as_eval_reads_them(checkpoint: Path, tmp_path: Path) -
 def test_examples_that_repeat_are_noted(checkpoint: Path, tmp_path: Path) -> None:
     what = evaluation_for(str(checkpoint), None, ["Tom has 3 apples."] * 4, "full", None, tmp_path, LAYOUT)
     notes = Calibration.prepare(what, RiskGoal(**GOAL)).notes
-    assert any(note.startswith("only 1 of 4 examples differ") for note in notes)
+    assert any(note.startswith("only 1 of 4 examples are distinct") for note in notes)
 
 
 def test_a_rule_looks_where_it_was_certified(checkpoint: Path, tmp_path: Path) -> None:

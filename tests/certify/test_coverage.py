@@ -141,7 +141,7 @@ def test_sharing_delta_keeps_the_promise_that_picking_breaks() -> None:
 def test_sets_are_of_one_size_and_leave_some_over() -> None:
     none = np.zeros((0, 4), dtype=int)
     for sides in ([[True] * 4], [[False] * 4], [[True, False, False, False], [True, True, False, False]]):
-        with pytest.raises(RequestError, match="equally many"):
+        with pytest.raises(RequestError, match="must have the same size"):
             Sets(np.array(sides), none)
     with pytest.raises(RequestError, match="sets of 1, 2 from 4"):
         Sets(np.array([[True, True, False, False]]), np.array([[0, 1, 0, 0]]))

@@ -59,7 +59,7 @@ def test_traces_of_any_length_are_asked_together(checkpoint: Path, monkeypatch: 
         assert find_exits(made, rules, Masked()) == expected
     longer = engine.generate(prompts[0], trace=True, **(asked | {"max_new_tokens": 14})).trace
     assert longer is not None
-    with pytest.raises(RequestError, match="must share their recipe"):
+    with pytest.raises(RequestError, match="must have the same recipe"):
         find_exits([made[0], longer], rules)
 
 
@@ -101,9 +101,9 @@ def test_families_by_name() -> None:
     assert {one.name for one in every} == {*FAMILIES, "mine"} - {"sched"}
     for names, says in (
         ("prophet-mim", "did you mean 'prophet-min'"),
-        ([], "needs a family"),
+        ([], "needs at least one family"),
         (["entropy", "all"], "each family can be given once"),
-        (["entropy", "sched"], "look at different regions"),
+        (["entropy", "sched"], "read different regions"),
     ):
         with pytest.raises(RequestError, match=says):
             find_families(names)

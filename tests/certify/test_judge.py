@@ -107,7 +107,7 @@ def test_importance_is_of_what_is_used(studied: Study) -> None:
 def test_nothing_to_learn_is_said(studied: Study) -> None:
     case = studied.cases[0]
     flat = replace(case, trace=replace(case.trace, tokens=case.trace.tokens[-1].expand_as(case.trace.tokens)))
-    with pytest.raises(RequestError, match="stood there always in these decodings"):
+    with pytest.raises(RequestError, match="at every step of these decodings"):
         fit_judge([flat], PLAIN)
 
 
@@ -126,7 +126,7 @@ def test_its_rule_does_live_what_was_replayed(studied: Study, judge: Path, tmp_p
 
 
 def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
-    """What taught the judge is left out, and the certificate names the head."""
+    """Examples that trained the judge are left out, and the certificate names the head."""
     path = tmp_path / "judge.json"
     asked: dict[str, Any] = {"task": "choice", "seed": 3}
     made = train_judge(str(checkpoint), limit=8, out=path, config=PLAIN, **asked)
@@ -151,9 +151,9 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
         evaluation_for(str(checkpoint), "choice", None, "full", None, tmp_path / "work", {}, limit=24, seed=3),
         RiskGoal(family=judge_family(path)),
     )
-    assert plan.notes[0] == "8 of 24 examples taught the judge and are left out"
+    assert plan.notes[0] == "8 of 24 examples were used to train the judge and are left out"
     assert "16 examples cannot show" in plan.notes[1]
-    with pytest.raises(RequestError, match="all examples taught the judge"):
+    with pytest.raises(RequestError, match="trained on all these examples"):
         calibrate(str(checkpoint), limit=8, family=judge_family(path), work=tmp_path / "few", **asked, **goal)
 
 

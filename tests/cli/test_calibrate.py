@@ -93,7 +93,7 @@ def test_too_few_are_told_first_and_last(run: Run, checkpoint: Path, tmp_path: P
             ("--task", "choice", "--family", "x"),
             "unknown family 'x' (there is: all, entropy, linear, linear-min, log-odds, persistence",
         ),
-        (("--task", "choice", "--risk", "2"), "risk must be a share above 0 and below 1 (1% is 0.01), got 2.0"),
+        (("--task", "choice", "--risk", "2"), "risk must be a number above 0 and below 1 (1% is 0.01), got 2.0"),
         (("--task", "choice", "--loss", "x"), "unknown loss 'x' (there is: consistency, success)"),
     ],
 )
@@ -110,11 +110,11 @@ def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Pat
     assert "336 steps of 16 examples" in taught.stdout
     assert "without looking" in taught.stdout
     refused = run("calibrate", *words, "--judge", judge, "--out", out, code=2)
-    assert "all examples taught the judge" in refused.stderr
+    assert "trained on all these examples" in refused.stderr
     more = tmp_path / "more.txt"
     more.write_text(prompts.read_text().replace("Tom", "Ann") + "\n" + PROMPTS[0])
     done = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--out", out, *WISH[:4])
-    assert "1 of 17 examples taught the judge and are left out" in done.stderr
+    assert "1 of 17 examples were used to train the judge and are left out" in done.stderr
     assert "judge on prompts, n = 16" in done.stdout
     found = read_certificate(out)
     live = run("generate", checkpoint, WORDS, "--recipe", "full", "--stop", out, "--json")

@@ -1,4 +1,4 @@
-"""What every rule of a family makes of every example, replayed on traces: the steps it takes, and what it loses."""
+"""Replay every rule of a family on the traces of every example: the steps it takes, and what it loses."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from foretell.loop.state import DecodeState
 from foretell.policies.stop.judge import Judge
 
 Array = np.ndarray[Any, Any]
-TRACES_PER_BATCH = 32  # traces asked at once: enough that the calls cost little, few enough to stay in a core's cache
+TRACES_PER_BATCH = 32  # enough to make the calls cheap, few enough to stay in a core's cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """Rules by examples."""
+    """The results of rules (rows) on examples (columns)."""
 
-    steps: Array  # [rules, n] taken until the text is there
-    full: Array  # [n] taken by the whole decoding
-    changed: Array  # [rules, n] whether the answer is another one than the whole decoding's
-    lost: Array  # [rules, n] whether it is wrong where the whole decoding's is right
+    steps: Array  # [rules, n] steps until the rule commits
+    full: Array  # [n] steps of the full decoding
+    changed: Array  # [rules, n] whether the answer differs from the full decoding's
+    lost: Array  # [rules, n] whether the answer is wrong where the full decoding's is right
 
     def losses(self, loss: str) -> Array:
-        """Zeros and ones. [rules, n]"""
+        """Return the losses, zeros and ones. [rules, n]"""
         one_of("loss", loss, LOSSES)
         return (self.changed if loss == "consistency" else self.lost).astype(float)
 
     def speedups(self) -> Array:
-        """Mean steps of the whole decoding over each rule's. [rules]"""
+        """Return the mean steps of full decoding divided by each rule's mean steps. [rules]"""
         ratio: Array = self.full.mean() / self.steps.mean(axis=1)
         return ratio
 
@@ -46,13 +46,13 @@ class Outcomes:
 def replay_rules(
     cases: Sequence[Case], rules: Sequence[Stop], region: Region | None = None, against: Sequence[Record] | None = None
 ) -> Outcomes:
-    """Replay `rules` on every case, on the recipe's region or another one.
+    """Replay `rules` on every case, reading the recipe's region or another one.
 
-    Answers and steps are compared with those of the whole decodings, or with those of another recipe, `against`.
+    Answers and steps are compared with those of the full decodings, or with those of another recipe, `against`.
     """
     compared = [case.record for case in cases] if against is None else against
     if [one.id for one in compared] != [case.example.id for case in cases]:
-        raise RequestError("what the answers are compared with must be of the same examples in the same order")
+        raise RequestError("answers must be compared with records of the same examples in the same order")
     shape = (len(rules), len(cases))
     steps, changed, lost = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     fired = find_exits([case.trace for case in cases], rules, region)
@@ -67,9 +67,9 @@ def replay_rules(
 
 
 def find_exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None = None) -> list[list[int | None]]:
-    """`trace.replay(rule, region)` of every trace and rule.
+    """Return `trace.replay(rule, region)` for every trace and rule.
 
-    A rule looks at the rows of a batch one by one, so many traces are laid behind each other and asked together.
+    A rule treats the rows of a batch independently, so the steps of many traces are evaluated as one batch.
     """
     found: list[list[int | None]] = []
     for some, beliefs, states in batch_traces(traces, region):
@@ -81,8 +81,8 @@ def find_exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | 
 
 
 def evaluate_rules(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState) -> list[Tensor]:
-    """Where each rule would stop. [rows] each"""
-    scores: dict[str, Tensor] = {}  # by head: one look serves all its bars, and a family has dozens of them
+    """Return for each rule the rows at which it would stop. [rows] each"""
+    scores: dict[str, Tensor] = {}  # by head: computed once for the dozens of bars of a family
     found = []
     for rule in rules:
         if not isinstance(rule, Judge):
@@ -97,11 +97,11 @@ def evaluate_rules(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState)
 def batch_traces(
     traces: Sequence[Trace], region: Region | None = None
 ) -> Iterator[tuple[Sequence[Trace], JoinedBeliefs, DecodeState]]:
-    """Some traces at a time, with their beliefs and states as rows of one batch."""
+    """Yield groups of traces, with their beliefs and states as the rows of one batch."""
     for start in range(0, len(traces), TRACES_PER_BATCH):
         some = traces[start : start + TRACES_PER_BATCH]
         if len({(trace.request.recipe, trace.request.layout.length) for trace in some}) > 1:
-            raise RequestError("traces that are replayed together must share their recipe and window length")
+            raise RequestError("traces in one replay must have the same recipe and window length")
         yield some, JoinedBeliefs.of(some), _join_states([trace.states(region) for trace in some])
 
 
@@ -122,7 +122,7 @@ class JoinedBeliefs:
 
 
 def _join_states(states: list[DecodeState]) -> DecodeState:
-    """In pairs of pairs, because every joining copies both."""
+    """Join states pairwise, because every join copies both sides."""
     while len(states) > 1:
         pairs = [one.join(other) for one, other in zip(states[::2], states[1::2], strict=False)]
         states = pairs if len(states) % 2 == 0 else [*pairs, states[-1]]
