@@ -51,7 +51,7 @@ def test_prompts_are_the_chat_templates(checkpoint: Path) -> None:
 def test_other_families_are_refused(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_type": "Dream"}))
-    with pytest.raises(ModelError, match="of the dream family; only checkpoints of LLaDA's format"):
+    with pytest.raises(ModelError, match="of the dream family; only LLaDA checkpoints"):
         load_network(tmp_path)
     config.write_text(json.dumps({"model_type": "bert", "architectures": ["BertForMaskedLM"]}))
     with pytest.raises(ModelError, match="a Hugging Face masked LM"):

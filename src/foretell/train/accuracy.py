@@ -1,4 +1,4 @@
-"""Accuracy on held-out problems: full decoding or a static budget, the surest first, block by block."""
+"""Measure accuracy on held-out problems, with full decoding or with a fixed number of steps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from foretell.train.batches import Encoder, TrainingRow
 def measure_accuracy(
     model: Denoiser, encoder: Encoder, task: Task, count: int, rng: Generator, steps: int | None = None
 ) -> float:
-    """Share of `count` held-out problems that are solved, in the layout where the answer follows the reasoning.
+    """Return the share of `count` held-out problems that are solved, with the answer after the reasoning.
 
-    Without `steps` every token has a step of its own.
+    Without `steps`, decoding takes one step per token.
     """
     problems = draw(task, rng, count, test=True)
     recipe = Recipe(steps, block_length=task.block)
@@ -30,6 +30,6 @@ def measure_accuracy(
 
 
 def build_request(row: TrainingRow, recipe: Recipe) -> Request:
-    """The row's prompt with an empty window, but for what the task itself gives."""
+    """Build a request with the row's prompt and an empty window, except for the tokens that the task gives."""
     given = tuple((offset, int(row.tokens[offset])) for offset, free in enumerate(row.free) if not free)
     return Request(tuple(row.prompt), Layout(len(row.tokens), given), recipe)
