@@ -192,14 +192,14 @@ def test_dynamics_dim_what_lies_behind_the_exit() -> None:
     finished = Trace(request, 0, (), ones, rising, rising, rising, rising, torch.arange(5), settled=False)
     figure = dynamics.plot_dynamics([("some", finished)], Prophet(Linear(1.0, 1.0), reduce="min"))
     heat, gap = figure.axes
-    assert gap.get_title() == "the rule ends it at step 2 of 5"
+    assert gap.get_title() == "the rule stops at step 2 of 5"
     for axes in (heat, gap):
         (veil,) = [patch for patch in axes.patches if patch.get_alpha() == dynamics.DIM]
         assert veil.get_extents().transformed(axes.transData.inverted()).x0 == pytest.approx(2.5)
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "gap, min over the answer" in names, "says which gap it is"
     never = dynamics.plot_dynamics([("some", finished)], Prophet(Linear(math.inf, math.inf)))
-    assert never.axes[1].get_title() == "the rule never fires"
+    assert never.axes[1].get_title() == "the rule never stops"
     assert not [patch for patch in never.axes[0].patches if patch.get_alpha() == dynamics.DIM]
     assert drawn(figure)
 

@@ -1,4 +1,4 @@
-"""From a checkpoint folder to a denoiser: safetensors only, memory-mapped, and no code but ours."""
+"""Load a denoiser from a checkpoint folder: only safetensors, memory-mapped, without running the folder's code."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def load_model(
     folder: Path | str, device: torch.device | str = "cpu", dtype: torch.dtype | str | None = None
 ) -> Denoiser:
-    """The denoiser in `folder`, ready to decode.
+    """Load the denoiser in `folder`.
 
     The weights are memory-mapped: on a CPU, in the dtype they are stored in, they are never copied. Without a
-    `dtype` they keep theirs, except that float16 becomes float32 on a CPU.
+    `dtype` they keep their own, except that float16 becomes float32 on a CPU.
     """
     target, kind = _parse_device(device), _parse_dtype(dtype)
     settings = Settings.read(Path(folder))
@@ -41,7 +41,7 @@ def load_model(
 
 
 def family_of(settings: Settings) -> Family | None:
-    """The family a config.json belongs to; None for a Hugging Face masked LM."""
+    """Return the family of a config.json; None for a Hugging Face masked LM."""
     name = settings.values.get("model_type")
     architectures = settings.values.get("architectures") or []
     if isinstance(name, str) and name.lower() in FAMILIES:
@@ -62,7 +62,7 @@ def _load_network(family: Family, settings: Settings, device: torch.device, dtyp
     config = _fit_head(config, family, settings, weights)
     with torch.device("meta"), _SkipInitialisation():
         model = Transformer(config)
-    # A tied head is listed once, as the embedding; some checkpoints store it again all the same.
+    # A tied head is listed once, as the embedding; some checkpoints store it twice.
     names = {ours: family.checkpoint_name(ours) for ours, _ in model.named_parameters()}
     spare = (*family.ignored, family.checkpoint_name("head.weight")) if config.tied else family.ignored
     weights.refuse_unexpected(set(names.values()), spare)
@@ -78,7 +78,7 @@ def _load_network(family: Family, settings: Settings, device: torch.device, dtyp
 
 
 def _fit_head(config: TransformerConfig, family: Family, settings: Settings, weights: Weights) -> TransformerConfig:
-    """The config with as many outputs as the stored head has, if that ends at the vocabulary or before the mask."""
+    """Return the config with the stored head's number of outputs, if it ends at the vocabulary or before the mask."""
     embedded = weights.shape(family.checkpoint_name("embed.weight"))[0]
     if embedded <= config.mask_id == config.vocab_size - 1:
         raise settings.problem("mask_token_id", f"a token id from 0 to {config.mask_id - 1}")
@@ -90,9 +90,9 @@ def _fit_head(config: TransformerConfig, family: Family, settings: Settings, wei
 
 
 class _SkipInitialisation(TorchFunctionMode):
-    """Skips the random numbers of a network whose weights are about to be replaced.
+    """Skips the random initialisation of a network whose weights are about to be replaced.
 
-    They cost nothing on the meta device, but asking for them there imports torch's compiler: seconds and 80 MB.
+    It costs nothing on the meta device, but calling it there imports torch's compiler: seconds and 80 MB.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -102,7 +102,7 @@ class _SkipInitialisation(TorchFunctionMode):
 
 
 def _stored_dtype(weights: Weights, embedding: str, device: torch.device) -> torch.dtype:
-    """The embedding's dtype stands for all, because one network computes in one dtype."""
+    """Return the embedding's dtype for the whole network, which computes in a single dtype."""
     stored = weights.dtype(embedding)
     # Half precision on a CPU is slow, and several kernels do not exist.
     return torch.float32 if stored == torch.float16 and device.type == "cpu" else stored

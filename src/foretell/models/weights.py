@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint folder, in one safetensors file or in shards with an index, read by name."""
+"""Read the tensors of a checkpoint folder by name, from one safetensors file or from shards with an index."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ CONVERT = (
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Which file holds which tensor. Nothing is read before it is asked for."""
+    """The location of every tensor. A tensor is read only when it is requested."""
 
-    listing: Path  # the file that says so: the index, or the one file itself
+    listing: Path  # the file that lists the tensors: the index, or the single file
     files: dict[Path, Any]  # open safetensors files
     file_of: dict[str, Path]  # the file of each tensor
 
@@ -60,12 +60,12 @@ class Weights:
             file_of[tensor] = path
         files = {path: _open(path) for path in sorted(set(file_of.values()))}
         for path, opened in files.items():
-            # A tensor that only its shard knows of must be seen, or it could not be refused.
+            # List tensors that are missing from the index too, so that they can be refused.
             file_of |= {tensor: path for tensor in opened.keys() if tensor not in file_of}  # noqa: SIM118
         return cls(index, files, file_of)
 
     def refuse_unexpected(self, expected: set[str], ignored: tuple[str, ...]) -> None:
-        """Raise for tensors that no parameter of the network is called; `ignored` are endings that do not matter."""
+        """Raises ModelError if a tensor belongs to no parameter; names that end in one of `ignored` are skipped."""
         extra = sorted(name for name in self.file_of if name not in expected and not name.endswith(ignored))
         if extra:
             more = f" and {len(extra) - _SHOWN} more" if len(extra) > _SHOWN else ""
@@ -75,7 +75,7 @@ class Weights:
             )
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A tensor that still lies in its file: its pages are read when they are used."""
+        """Return a memory-mapped tensor: its pages are read when they are used."""
         path = self._find_file(name)
         with _explain_errors(path, name):
             tensor: Tensor = self.files[path].get_tensor(name)
@@ -108,11 +108,11 @@ class Weights:
 
 
 def missing_weights(folder: Path) -> ModelError:
-    """The error for a folder without safetensors, with a command that converts the pickled weights it has."""
+    """Return the error for a folder without safetensors, with a command that converts its pickled weights."""
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES and path.name != _NO_WEIGHTS)
     if not pickles:
         return ModelError(f"{folder}: has neither {_SINGLE} nor {_INDEX}; weights in any other format are never read")
-    # A pattern, because a stranger's file name has no place in a command.
+    # A pattern, because a command must not contain an untrusted file name.
     is_usual = any(name.startswith("pytorch_model") for name in pickles)
     pattern = "pytorch_model*.bin" if is_usual else f"*{Path(pickles[0]).suffix}"
     command = CONVERT.format(pattern=pattern, single=_SINGLE)

@@ -1,4 +1,4 @@
-"""Ablations: accuracy against the steps spent, and groups of bars with their intervals."""
+"""Ablation plots: accuracy against steps, and grouped bars with confidence intervals."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from matplotlib.figure import Figure
 
 COLOURS = ("#8a8a8a", "#f2a33c", "#3b78b5", "#2e9e4f", "#b5453b", "#7d5ba6", "#3aa6a6", "#8c6d46")
 MARKERS = ("o", "s", "^", "D")
-LABEL = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}  # keeps error bars off the numbers
+LABEL = {
+    "facecolor": "white",
+    "edgecolor": "none",
+    "alpha": 0.8,
+    "pad": 0.8,
+}  # keeps error bars from covering the numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One way to decode: the mean steps it takes, and its accuracy with an interval, as shares."""
+    """One recipe: its mean steps, and its accuracy with an interval, from 0 to 1."""
 
     name: str
     steps: float
@@ -25,17 +30,17 @@ class Point:
     high: float
 
 
-Groups = Mapping[str, Sequence[Point]]  # by what varies: the same ways in each
+Groups = Mapping[str, Sequence[Point]]  # by the setting that varies; every group has the same recipes
 
 
 def error_bars(points: Sequence[Point]) -> list[list[float]]:
-    """What an interval reaches below and above its accuracy, in percent."""
+    """Return the lengths of the intervals below and above each accuracy, in percent."""
     below = [100 * max(0.0, point.accuracy - point.low) for point in points]
     return [below, [100 * max(0.0, point.high - point.accuracy) for point in points]]
 
 
 def draw_bars(axes: Axes, groups: Groups) -> None:
-    """A group of bars for each key; the legend names the ways, the bars carry their mean steps."""
+    """Draw one group of bars per key; the legend names the recipes, the bars show their mean steps."""
     names = [point.name for point in next(iter(groups.values()))]
     width = 0.8 / len(names)
     for index, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
@@ -54,7 +59,7 @@ def draw_bars(axes: Axes, groups: Groups) -> None:
 
 
 def draw_budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
-    """Accuracy against static budgets, a line for each window; `stopped` has what stopping early makes of each."""
+    """Draw accuracy against static budgets, one line per window; `stopped` holds the points with early stopping."""
     for colour, (window, points) in zip(COLOURS[2:], lines.items(), strict=False):
         xs, ys = [point.steps for point in points], [100 * point.accuracy for point in points]
         axes.plot(xs, ys, color=colour, marker=".", linewidth=1.3, label=f"{window}: static")
@@ -74,7 +79,7 @@ def draw_budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
 
 
 def draw_against_steps(axes: Axes, groups: Groups) -> None:
-    """One marker a way, one colour a group."""
+    """Draw accuracy against mean steps: one marker per recipe, one colour per group."""
     for colour, (group, points) in zip(COLOURS[1:], groups.items(), strict=False):
         for marker, point in zip(MARKERS, points, strict=False):
             x, y = point.steps, 100 * point.accuracy
@@ -87,7 +92,7 @@ def draw_against_steps(axes: Axes, groups: Groups) -> None:
 
 
 def plot_ablations(lines: Groups, stopped: Groups, orders: Groups, blocks: Groups, schedules: Groups) -> Figure:
-    """Static budgets, remasking strategies, block lengths and schedules, one panel each."""
+    """Plot static budgets, remasking strategies, block lengths and schedules, one panel each."""
     figure: Figure = plt.figure(figsize=(10, 7.4), layout="constrained")
     grid = figure.subplots(2, 2)
     draw_budgets(grid[0, 0], lines, stopped)
@@ -100,7 +105,7 @@ def plot_ablations(lines: Groups, stopped: Groups, orders: Groups, blocks: Group
 
 
 def plot_comparison(groups: Groups, xlabel: str) -> Figure:
-    """Bars alone."""
+    """Plot grouped bars in a single panel."""
     figure: Figure = plt.figure(figsize=(max(8.0, 1.3 * len(groups)), 3.8), layout="constrained")
     axes = figure.subplots()
     draw_bars(axes, groups)

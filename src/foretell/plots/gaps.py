@@ -1,4 +1,4 @@
-"""The gap itself: how it grows for answers that end right and wrong, and how far a gap at the exit can be trusted."""
+"""Gap plots: how the gap grows for right and wrong answers, and how reliable the gap at the exit is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from foretell.policies.stop.schedules import Staged
 
-EDGES = (2.5, 5.0, 7.5, 10.0, 12.5, math.inf)  # the paper's thresholds, and on in steps of the same size
+EDGES = (2.5, 5.0, 7.5, 10.0, 12.5, math.inf)  # the paper's thresholds, continued in steps of the same size
 ENDS = {"right": "#3b78b5", "wrong": "#c0392b"}
 RULES = {"mean": "#f2a33c", "min": "#2e9e4f"}
 
@@ -36,7 +36,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class GapPanel:
-    """One task: thresholds, curves [T] by reduction and end, bins by reduction, intervals of the bins' shares."""
+    """One task: thresholds, curves [T] by reduction and outcome, bins by reduction, intervals of the bins' shares."""
 
     title: str
     budget: int
@@ -47,7 +47,7 @@ class GapPanel:
 
 
 def quantile_band(curves: Sequence[Tensor], quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> Tensor:
-    """Quantiles over the curves [T] at each step, among those that have one; shorter curves end earlier. [Q, T]"""
+    """Return quantiles over the curves [T] at each step, without curves that ended or are infinite there. [Q, T]"""
     stacked = torch.full((len(curves), max(map(len, curves))), math.nan)
     for row, curve in zip(stacked, curves, strict=True):
         row[: len(curve)] = torch.where(curve.isfinite(), curve, math.nan)
@@ -55,7 +55,7 @@ def quantile_band(curves: Sequence[Tensor], quantiles: Sequence[float] = (0.1, 0
 
 
 def bin_exits(exits: Sequence[tuple[float, bool]], edges: Sequence[float] = EDGES) -> list[Bin]:
-    """Exits, (gap, agreed), by their gap; whatever lies below the first edge counts with the first bin."""
+    """Sort exits, (gap, agreed), into bins by their gap; gaps below the first edge count in the first bin."""
     made = []
     for index, (low, high) in enumerate(pairwise(edges)):
         inside = [same for gap, same in exits if (gap >= low or index == 0) and gap < high]
@@ -64,7 +64,7 @@ def bin_exits(exits: Sequence[tuple[float, bool]], edges: Sequence[float] = EDGE
 
 
 def plot_gaps(panels: Sequence[GapPanel]) -> Figure:
-    """A column a task: the mean gap, the minimum, and agreement with full decoding by the gap at the exit."""
+    """Plot one column per task: the mean gap, the minimum, and agreement with full decoding by the gap at the exit."""
     figure: Figure = plt.figure(figsize=(2.35 * len(panels), 5.9), layout="constrained")
     grid = figure.subplots(3, len(panels), sharey="row", squeeze=False)
     for column, panel in enumerate(panels):
@@ -74,7 +74,7 @@ def plot_gaps(panels: Sequence[GapPanel]) -> Figure:
         grid[0, column].set_title(panel.title, fontsize=8.5)
     for row, label in enumerate(("mean gap of the region", "minimum gap", "agrees with full, %")):
         grid[row, 0].set_ylabel(label, fontsize=8)
-        grid[row, 0].set_ylim(bottom=0)  # last: it ends the scaling of the whole row
+        grid[row, 0].set_ylim(bottom=0)  # last, because it turns off autoscaling for the whole row
     handles, labels = grid[0, 0].get_legend_handles_labels()
     others, names = grid[2, 0].get_legend_handles_labels()
     keys = dict(zip(labels + names, handles + others, strict=True))

@@ -1,4 +1,4 @@
-"""What a judge looks at, and what that is worth: permutation importance, and certified speedups beside other rules."""
+"""Judge plots: the importance of its features, and its certified speedup compared with other rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Table = Mapping[str, Mapping[str, float]]
 
 
 def plot_judge(looks: Table, speedups: Table, risk: float) -> Figure:
-    """`looks`: task -> feature -> rise of the log loss; `speedups`: task -> rule -> certified at `risk`."""
+    """Plot `looks` (task -> feature -> rise of the log loss) and `speedups` (task -> rule -> certified at `risk`)."""
     figure: Figure = plt.figure(figsize=(10.0, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     draw_importances(left, looks)
@@ -22,14 +22,14 @@ def plot_judge(looks: Table, speedups: Table, risk: float) -> Figure:
 
 
 def draw_importances(axes: Axes, looks: Table) -> None:
-    """A row a feature, the weightiest first, a dot a task, one below the other."""
+    """Draw one row per feature, the most important first, with one dot per task."""
     names = sorted(next(iter(looks.values())), key=lambda name: sum(task[name] for task in looks.values()))
     for index, ((task, found), colour) in enumerate(zip(looks.items(), COLOURS, strict=False)):
         places = [place - 0.7 * ((index + 0.5) / len(looks) - 0.5) for place in range(len(names))]
         axes.plot([found[name] for name in names], places, "o", color=colour, markersize=3, label=task)
     axes.set_yticks(range(len(names)), names)
     axes.axvline(0, color="#999999", linewidth=0.7)
-    axes.set_xlabel("log loss gained when shuffled, nats", fontsize=8)
+    axes.set_xlabel("rise of the log loss when shuffled, nats", fontsize=8)
     axes.set_title("what the judge looks at", fontsize=9)
     axes.legend(fontsize=7, frameon=False, loc="lower right")
     for place in range(len(names) - 1):
@@ -39,7 +39,7 @@ def draw_importances(axes: Axes, looks: Table) -> None:
 
 
 def draw_bars(axes: Axes, speedups: Table, risk: float) -> None:
-    """A group a task, a bar a rule."""
+    """Draw one group of bars per task, one bar per rule."""
     rules = list(next(iter(speedups.values())))
     width = 0.8 / len(rules)
     for index, (rule, colour) in enumerate(zip(rules, COLOURS, strict=False)):

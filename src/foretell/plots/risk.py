@@ -15,29 +15,31 @@ COLOURS = (
     "#111111",
 )  # fmt: skip
 SHARES = (0, 1, 2, 5, 10, 20, 50, 100)  # ticks, in percent
-TOP = 1.6  # the picture ends at so many times the largest risk asked for
+TOP = 1.6  # upper limit of the plot, as a multiple of the largest eps
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One family: risk and speedup of its members, and of what was chosen for each eps, averaged over splits."""
+    """One family: risk and speedup of its rules, and of the rule chosen for each eps, averaged over splits."""
 
-    speedups: Sequence[float]  # none where it is no one family that was chosen from
+    speedups: Sequence[float]  # empty if the rules come from several families
     risks: Sequence[float]  # as shares
     certified: Sequence[tuple[float, float]]  # (speedup, risk) for each eps
-    published: tuple[float, float] | None  # the same of the published thresholds
-    above: Sequence[float]  # for each eps, the share of drawn calibration sets whose certified rule truly risks more
-    above_naive: Sequence[float]  # the same of the rule that meets eps on the calibration set
+    published: tuple[float, float] | None  # (speedup, risk) of the published thresholds
+    above: Sequence[float]  # for each eps, the share of drawn calibration sets whose certified rule has a higher risk
+    above_naive: Sequence[float]  # the same for the rule that meets eps on the calibration set
 
 
 @dataclass(frozen=True, slots=True)
 class RiskPanel:
+    """One task: a line per family."""
+
     title: str
     lines: Mapping[str, Line]
 
 
 def plot_risk(panels: Sequence[RiskPanel], asked: Sequence[float], delta: float) -> Figure:
-    """A column a task: risk against speedup above, the share of draws above eps below."""
+    """Plot one column per task: risk against speedup above, the share of draws above eps below."""
     figure: Figure = plt.figure(figsize=(3.0 * len(panels), 6.0), layout="constrained")
     grid = figure.subplots(2, len(panels), sharey="row", squeeze=False)
     for column, panel in enumerate(panels):
@@ -63,7 +65,7 @@ def assign_colours(panels: Sequence[RiskPanel]) -> dict[str, str]:
 
 
 def draw_tradeoff(axes: Axes, panel: RiskPanel, asked: Sequence[float]) -> None:
-    """What a family costs and saves; dotted lines at each eps."""
+    """Draw risk against speedup for every family, with a dotted line at each eps."""
     top = TOP * max(asked)
     reached = [1.0]
     for (name, line), colour in zip(panel.lines.items(), assign_colours([panel]).values(), strict=True):
@@ -80,9 +82,9 @@ def draw_tradeoff(axes: Axes, panel: RiskPanel, asked: Sequence[float]) -> None:
 
 
 def draw_coverage(axes: Axes, panel: RiskPanel, asked: Sequence[float], delta: float) -> None:
-    """For each eps, every family's share of draws above it: certified filled, naive hollow.
+    """Draw for each eps every family's share of draws above it: certified filled, naive hollow.
 
-    Linear up to delta, where certified rules should be, and logarithmic beyond.
+    The axis is linear up to delta, where certified rules should be, and logarithmic above.
     """
     count = len(panel.lines)
     for index, (line, colour) in enumerate(zip(panel.lines.values(), assign_colours([panel]).values(), strict=True)):

@@ -122,6 +122,7 @@ def find_special(tokenizer: Tokenizer, token: str) -> int:
 def assemble_batch(
     rows: Sequence[TrainingRow], block: int, encoder: Encoder, masking: Masking, rng: Generator
 ) -> Batch:
+    """Build a batch from rows: draw hidden positions and their weights in the loss."""
     tokens, level, weight, free = (
         np.stack([getattr(row, name) for row in rows]) for name in ("tokens", "level", "weight", "free")
     )
