@@ -124,7 +124,7 @@ def test_the_fastest_is_the_one_on_the_calibration_set() -> None:
 
 
 def test_sharing_delta_keeps_the_promise_that_picking_breaks() -> None:
-    """Ten families of one rule a little above eps each: whoever takes what passes, each at delta, is often wrong."""
+    """Ten families of one rule each, a little above eps: taking what passes, each at delta, is often wrong."""
     pool, eps = 1000, 0.05
     rng = np.random.default_rng(1)
     made = []

@@ -110,11 +110,11 @@ def test_families_by_name() -> None:
 
 
 def test_only_an_unsaid_clock_is_set() -> None:
-    unsaid, said = Prophet(Linear(2, 1)), Prophet(Linear(2, 1), clock="steps")
-    rules = (unsaid, said, Any((unsaid, All((said, unsaid)))), Never())
+    plain, by_steps = Prophet(Linear(2, 1)), Prophet(Linear(2, 1), clock="steps")
+    rules = (plain, by_steps, Any((plain, All((by_steps, plain)))), Never())
     family = with_token_clock(Family("mine", "", "n", (0, 1, 2, 3), lambda index: rules[int(index)]))
-    told = replace(unsaid, clock="tokens")
-    assert family.rules == (told, said, Any((told, All((said, told)))), Never())
+    by_tokens = replace(plain, clock="tokens")
+    assert family.rules == (by_tokens, by_steps, Any((by_tokens, All((by_steps, by_tokens)))), Never())
 
 
 def test_outcomes_are_those_of_the_records(studied: Study) -> None:

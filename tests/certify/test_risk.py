@@ -24,7 +24,7 @@ from foretell.errors import RequestError
 
 REPETITIONS = 1000
 RISK, CONFIDENCE = 0.02, 0.95
-# Of so many examples 4 errors or fewer, which pass, come with a chance of 4.5%: hardly less than delta allows.
+# Among this number of examples, at most 4 errors (which pass) have a probability of 4.5%, just below delta.
 EXAMPLES = 463
 # True risks: safe ones, which pass nearly always, and a last one just above eps, which must pass in 5% at most.
 TRUE = np.append(np.geomspace(0.0001, 0.001, 5), 1.001 * RISK)
@@ -82,7 +82,7 @@ def test_the_simulated_p_values_are_those_of_the_library() -> None:
 
 
 def test_the_walk_ends_at_the_first_failure() -> None:
-    """Four rules with 0, 5, 40 and 0 errors of 1000: the last one is good, and behind a failure."""
+    """Four rules with 0, 5, 40 and 0 errors of 1000: the last one is good, but comes after a failure."""
     losses = np.zeros((4, 1000))
     losses[1, :5] = losses[2, :40] = 1
     choice = certify(losses, RISK, CONFIDENCE)

@@ -165,8 +165,8 @@ def test_numbers_on_the_frontier_cover_neither_each_other_nor_a_point() -> None:
     apart(boxes)
     places = [axes.transData.transform((spot.saving, 100 * spot.accuracy)) for spot in WAYS[:-1]]
     assert not any(box.contains(*place) for box in boxes for place in places)
-    told = [text.get_text() for text in figure.legends[1].get_texts()]
-    assert told[:3] == ["1  full", "2  dear", "3  way 0"]
+    shown = [text.get_text() for text in figure.legends[1].get_texts()]
+    assert shown[:3] == ["1  full", "2  dear", "3  way 0"]
     assert drawn(figure)
 
 

@@ -1,4 +1,4 @@
-"""Distilling: what the student is told, that it learns it, that a run can be interrupted."""
+"""Distillation: the targets of the student, that it learns them, and that a run can be interrupted."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def hidden_batch(rows: int, window: int, hidden: int) -> Batch:
 
 
 def believed(left: int) -> Tensor:
-    """`Counting`'s log-probabilities with so many masks left, without the mask's own."""
+    """`Counting`'s log-probabilities with this number of masks left, without the mask's own."""
     logits = torch.arange(VOCABULARY) * left / 50.0
     return logits.index_fill(0, torch.tensor([MASK]), -torch.inf).log_softmax(0)
 
@@ -184,8 +184,10 @@ def distance(run: Distillation, student: Transformer, held: list[Batch], dt: flo
     for index, batch in enumerate(held):
         wanted = compute_targets(run.teacher, batch, dt, torch.Generator().manual_seed(index))
         with torch.no_grad():
-            said = compute_log_probs(student, batch, batch.inputs.canvas, torch.ones_like(batch.row, dtype=torch.bool))
-        total += float((divergence(said, wanted, "reverse") * batch.weight).sum())
+            predicted = compute_log_probs(
+                student, batch, batch.inputs.canvas, torch.ones_like(batch.row, dtype=torch.bool)
+            )
+        total += float((divergence(predicted, wanted, "reverse") * batch.weight).sum())
     return total / len(held)
 
 
@@ -211,7 +213,7 @@ def test_an_interrupted_run_goes_on_with_the_same_losses(
     whole, cut = (distil_recipe(out=name, rounds=rounds, test_every=8, test_rows=1) for name in ("whole", "cut"))
     distil(whole)
     advance = Distillation.advance
-    for last in (6, 18):  # inside either round, behind a checkpoint
+    for last in (6, 18):  # inside either round, after a checkpoint
 
         def until(run: Distillation, batch: Batch, last: int = last) -> float:
             if run.step == last:

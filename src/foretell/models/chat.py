@@ -49,12 +49,14 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message] | str) -> str:
         """Return the text of a conversation, up to the start of the assistant's reply."""
-        said = [{"role": "user", "content": messages}] if isinstance(messages, str) else check_messages(messages)
+        conversation = (
+            [{"role": "user", "content": messages}] if isinstance(messages, str) else check_messages(messages)
+        )
         if "developer" not in self.text:  # the newer name of a system message, which older templates do not know
-            said = [one | {"role": "system"} if one["role"] == "developer" else one for one in said]
+            conversation = [one | {"role": "system"} if one["role"] == "developer" else one for one in conversation]
         template = _compile_template(self.source, self.text)
         try:
-            return template.render(messages=said, add_generation_prompt=True, **dict(self.names))
+            return template.render(messages=conversation, add_generation_prompt=True, **dict(self.names))
         except _RefusedError as problem:
             raise RequestError(f"{self.source}: the chat template refuses these messages: {problem}") from problem
         except (TemplateError, TypeError, ValueError) as problem:
@@ -74,14 +76,14 @@ def _check_message(which: str, message: Any) -> dict[str, str]:
     for key in message:
         if key not in KEYS:
             raise RequestError(f"{which}: {unknown('key', str(key), KEYS)}")
-    said = {**message, "content": _join_content(which, message.get("content"))}
+    checked = {**message, "content": _join_content(which, message.get("content"))}
     for key in ("role", *message):
-        if not isinstance(said.get(key), str):
+        if not isinstance(checked.get(key), str):
             shown = repr(message[key]) if key in message else "missing"
             raise RequestError(f"{which}: {key!r} is {shown:.80}; it must be a string")
-    if said["role"] not in ROLES:
-        raise RequestError(f"{which}: {unknown('role', said['role'], ROLES)}")
-    return said
+    if checked["role"] not in ROLES:
+        raise RequestError(f"{which}: {unknown('role', checked['role'], ROLES)}")
+    return checked
 
 
 def _join_content(which: str, content: Any) -> str:

@@ -81,11 +81,11 @@ class MaskedLM:
 def too_long(prompt: int, length: int, limit: int) -> str:
     """Return the message for a canvas of `length` columns, `prompt` of them before the window."""
     parts = f"{prompt} of the prompt with its padding and {length - prompt} of the window"
-    said = f"the text has {length} tokens ({parts}); this model's positions end at {limit}"
+    problem = f"the text has {length} tokens ({parts}); this model's positions end at {limit}"
     if prompt >= limit:
-        return f"{said}: the prompt alone is too long"
+        return f"{problem}: the prompt alone is too long"
     return (
-        f"{said}: ask for a window of at most {limit - prompt} with max_new_tokens (--max-new-tokens), which is "
+        f"{problem}: ask for a window of at most {limit - prompt} with max_new_tokens (--max-new-tokens), which is "
         f"{WINDOW} by default"
     )
 

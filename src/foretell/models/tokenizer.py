@@ -1,4 +1,4 @@
-"""Build a tokenizer from a checkpoint's files: tokenizer.json, vocab.json and merges.txt (Dream), or vocab.txt (BERT)."""
+"""Build a checkpoint's tokenizer from tokenizer.json, vocab.json with merges.txt (Dream), or vocab.txt (BERT)."""
 
 from __future__ import annotations
 
