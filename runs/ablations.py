@@ -18,7 +18,7 @@ from ablations_text import NAMES, PAPER, REDUCTIONS, SCHEDULES, Found, Groups, P
 from foretell.certify.replay import Study
 from foretell.errors import RequestError
 from foretell.evaluation.report import ReportRow, compare
-from foretell.plots.ablations import Point, ablations
+from foretell.plots.ablations import Point, plot_ablations
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Cosine, Exponential, Linear, Schedule, Staged
 from page import publish
@@ -64,7 +64,7 @@ def replay_rules(one: Study, rules: Mapping[str, Prophet]) -> list[ReportRow]:
     records = one.records
     base = records[0].recipe
     for name, rule in rules.items():
-        records += one.under(name, rule)
+        records += one.replay(name, rule)
     return list(compare(records, (base, *rules)))
 
 
@@ -120,7 +120,7 @@ def main() -> None:
     numbers |= {
         name: {key: [_numbers(row) for row in rows] for key, rows in one.items()} for name, one in groups.items()
     }
-    publish("ablations", markdown(found, options), numbers, options, ablations(lines, ends, *panels))
+    publish("ablations", markdown(found, options), numbers, options, plot_ablations(lines, ends, *panels))
 
 
 def _numbers(row: ReportRow) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from foretell.plots.scaling import Series, scaling
+from foretell.plots.scaling import Series, plot_scaling
 from page import percent, prose, table
 
 FASTER, CHECK, BESIDE, WASTE, TOGETHER, STACK, LOST, FLAT = 3.0, 0.01, 0.05, 0.1, 1.3, 8.0, 0.005, 0.9
@@ -195,7 +195,7 @@ def markdown(numbers: Mapping[str, Part]) -> list[str]:
 def figure(numbers: Mapping[str, Part]) -> Figure | None:
     if "e" not in numbers:
         return None
-    return scaling({name: Series(**numbers["e"][name]) for name in VARIED})
+    return plot_scaling({name: Series(**numbers["e"][name]) for name in VARIED})
 
 
 def ratios(numbers: Mapping[str, Part]) -> dict[str, float]:

@@ -19,10 +19,10 @@ from typing import Any
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.families import FAMILIES, Family
 from foretell.certify.outcomes import Outcomes
-from foretell.certify.risk import needed
+from foretell.certify.risk import examples_needed
 from foretell.certify.train_judge import JudgeConfig
 from foretell.engine.certificate import LOSSES as NAMED
-from foretell.plots.risk import Line, Panel, risk
+from foretell.plots.risk import Line, RiskPanel, plot_risk
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, make_rules_parser
 from shared import SEED, parse_options, run_script
@@ -74,8 +74,9 @@ def measure(task: str, found: Families) -> Iterator[FamilyResult]:
         for loss in LOSSES:
             mine = Coverage.of(sets, loss, *made)
             for eps in RISKS:
-                fixed = None if usual is None else mine.fixed(usual, eps)
-                yield FamilyResult(task, name, loss, eps, mine.certified(eps, CONFIDENCE), mine.naive(eps), fixed)
+                fixed = None if usual is None else mine.evaluate_fixed(usual, eps)
+                certified, naive = mine.evaluate_certified(eps, CONFIDENCE), mine.evaluate_naive(eps)
+                yield FamilyResult(task, name, loss, eps, certified, naive, fixed)
 
 
 def published_index(family: Family) -> int | None:
@@ -92,9 +93,9 @@ def by_family(made: list[FamilyResult], loss: str) -> dict[tuple[str, str], list
     return found
 
 
-def make_panel(task: str, found: Families, made: list[FamilyResult]) -> Panel:
+def make_panel(task: str, found: Families, made: list[FamilyResult]) -> RiskPanel:
     mine = {name: rows for (_, name), rows in by_family(made, "consistency").items() if name != BOTH}
-    return Panel(task, {name: _make_line(rows, *found.get(name, ())) for name, rows in mine.items()})
+    return RiskPanel(task, {name: _make_line(rows, *found.get(name, ())) for name, rows in mine.items()})
 
 
 def _make_line(mine: list[FamilyResult], family: Family | None = None, found: Outcomes | None = None) -> Line:
@@ -196,8 +197,8 @@ def markdown(
     made: list[FamilyResult], ideals: Mapping[str, tuple[float, float]], options: argparse.Namespace
 ) -> list[str]:
     half, risks = options.limit // 2, [f"{100 * eps:g}%" for eps in RISKS]
-    least = ", ".join(f"{needed(eps, CONFIDENCE)} for {100 * eps:g}%" for eps in RISKS)
-    shared = needed(0.01, 1 - (1 - CONFIDENCE) / len(SHARING))
+    least = ", ".join(f"{examples_needed(eps, CONFIDENCE)} for {100 * eps:g}%" for eps in RISKS)
+    shared = examples_needed(0.01, 1 - (1 - CONFIDENCE) / len(SHARING))
     lines = [
         f"# Certified stopping, {subject(options)}",
         "",
@@ -265,7 +266,7 @@ def main() -> None:
         "ideal": ideals,
         "rows": [asdict(row) for row in made],
     }
-    publish("certified", markdown(made, ideals, options), numbers, options, risk(panels, RISKS, 1 - CONFIDENCE))
+    publish("certified", markdown(made, ideals, options), numbers, options, plot_risk(panels, RISKS, 1 - CONFIDENCE))
 
 
 if __name__ == "__main__":

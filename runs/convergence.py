@@ -15,7 +15,7 @@ from typing import Any
 from foretell.errors import RequestError
 from foretell.evaluation.benchmarks.without_suffix import has_suffix
 from foretell.evaluation.intervals import wilson
-from foretell.plots.histograms import Panel, histograms, progress, share_by
+from foretell.plots.histograms import HistogramPanel, plot_histograms, progress, share_by
 from page import command, percent, problems, prose, publish, spread, subject, table
 from shared import (
     PAPER_NAMES,
@@ -156,14 +156,16 @@ def main() -> None:
         measure(task, suffix, order, options) for task in options.tasks for order in ORDERS for suffix in (False, True)
     ]
     panels = [
-        Panel(f"{one.title}\n{len(one.first)} right", {"first match": one.first, "stays from there on": one.stays})
+        HistogramPanel(
+            f"{one.title}\n{len(one.first)} right", {"first match": one.first, "stays from there on": one.stays}
+        )
         for one in found
     ]
     numbers: dict[str, Any] = {"limit": options.limit, "panels": [asdict(one) for one in found]}
     numbers["shares"] = {
         one.title: {kind: [share_by(values, mark) for mark in MARKS] for kind, values in _kinds(one)} for one in found
     }
-    figure = histograms(panels, 4, "% of the budget (numbers: the share up to a line)", MARKS)
+    figure = plot_histograms(panels, 4, "% of the budget (numbers: the share up to a line)", MARKS)
     publish("convergence", markdown(found, options), numbers, options, figure)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from foretell.certify.replay import Case
 from foretell.engine.trace import Trace
 from foretell.errors import RequestError
-from foretell.plots.dynamics import dynamics
+from foretell.plots.dynamics import plot_dynamics
 from foretell.policies.stop.prophet import Prophet
 from page import command, prose, publish, subject, table
 from shared import SEED, load_study, make_parser, parse_options, run_script
@@ -38,7 +38,7 @@ def choose_case(cases: tuple[Case, ...]) -> Case:
 
 def mark_answer(case: Case) -> Trace:
     """Return the trace with its answer region set to where the model wrote the answer, if it wrote one."""
-    trace, where = case.trace, case.where.nonzero().squeeze(1).tolist()
+    trace, where = case.trace, case.answer_positions.nonzero().squeeze(1).tolist()
     if trace.request.layout.answer is not None or not where:
         return trace
     layout = replace(trace.request.layout, answer=(where[0], len(where)))
@@ -57,7 +57,7 @@ def find_moments(case: Case) -> list[tuple[str, int]]:
     if trace.request.layout.answer is not None:
         fired = {name: trace.replay(rule) for name, rule in make_rules(case).items()}
         found += [(f"at the commit by the {name}", step) for name, step in fired.items() if step is not None]
-        found.append(("from here on the answer stays", trace.last_change(case.where)))
+        found.append(("from here on the answer stays", trace.last_change(case.answer_positions)))
     return sorted(found, key=lambda moment: moment[1])
 
 
@@ -126,7 +126,8 @@ def main() -> None:
         found = [(what, step + 1, draft_at(case, step)) for what, step in find_moments(case)]
         kept[name] = [{"moment": what, "step": step, "text": text} for what, step, text in found]
         rows += [[name, what, text, f"{step} of {len(case.trace)}"] for what, step, text in found]
-    figure = dynamics([(TITLES[name], mark_answer(case)) for name, case in cases.items()], make_rules(pinned)[SHOWN])
+    shown = [(TITLES[name], mark_answer(case)) for name, case in cases.items()]
+    figure = plot_dynamics(shown, make_rules(pinned)[SHOWN])
     numbers: dict[str, Any] = {"id": pinned.example.id, "gold": pinned.example.gold, "moments": kept}
     publish("dynamics", markdown(pinned, rows, verdict(cases), options), numbers, options, figure)
 

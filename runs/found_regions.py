@@ -27,7 +27,7 @@ from foretell.evaluation.records import Record
 from foretell.evaluation.report import ReportRow, compare
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.loop.protocols import Region
-from foretell.plots.stops import Stopped, risks
+from foretell.plots.stops import Stopped, plot_stops
 from foretell.policies.region.delimiter import Delimiter
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.region.pattern import Pattern
@@ -112,7 +112,7 @@ def replay_rules(one: Study, tried: Mapping[str, Region], asked: Benchmark) -> d
     made = {"full": rename(one.records, "full")}
     for gap, (place, region) in product(GAPS, tried.items()):
         name = f"{place}, {gap}"
-        made[name] = one.under(name, Prophet(asked.thresholds, reduce=gap), region)
+        made[name] = one.replay(name, Prophet(asked.thresholds, reduce=gap), region)
     return made
 
 
@@ -259,7 +259,7 @@ def main() -> None:
     options = parse_options(make_parser(__doc__, bundled=TASKS, public=PUBLIC))
     found = {task: measure(task, options) for task in options.tasks}
     numbers: dict[str, Any] = {"limit": options.limit, "tasks": {task: asdict(one) for task, one in found.items()}}
-    figure = risks({_label(task): points(one) for task, one in found.items()})
+    figure = plot_stops({_label(task): points(one) for task, one in found.items()})
     publish("found_regions", markdown(found, options), numbers, options, figure)
 
 

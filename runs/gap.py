@@ -18,7 +18,7 @@ from torch import Tensor
 
 from foretell.certify.replay import Case, Study
 from foretell.evaluation.intervals import wilson
-from foretell.plots.gaps import Bin, Panel, band, binned, gaps
+from foretell.plots.gaps import Bin, GapPanel, bin_exits, plot_gaps, quantile_band
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
 from page import command, percent, problems, prose, publish, spread, subject, table
@@ -38,11 +38,11 @@ def measured_gap(case: Case, rule: Prophet) -> Tensor:
 
 def exits(one: Study, rule: Prophet) -> list[tuple[float, bool]]:
     """Return, per decoding that the rule stops, the gap at the stop and whether the answer is full decoding's."""
-    pairs = zip(one.records, one.under("", rule), strict=True)
+    pairs = zip(one.records, one.replay("", rule), strict=True)
     return [(early.value, early.answer == full.answer) for full, early in pairs if early.value is not None]
 
 
-def make_panel(task: str, options: argparse.Namespace) -> Panel:
+def make_panel(task: str, options: argparse.Namespace) -> GapPanel:
     one = load_study(task, options)
     tau = one.bench.benchmark.thresholds
     budget = one.cases[0].trace.request.budget
@@ -51,25 +51,25 @@ def make_panel(task: str, options: argparse.Namespace) -> Panel:
     for reduction in REDUCTIONS:
         rule = Prophet(tau, reduce="min" if reduction == "min" else "mean")
         curves[reduction] = {end: [measured_gap(case, rule) for case in cases] for end, cases in ends.items()}
-        bins[reduction] = binned(exits(one, rule))
+        bins[reduction] = bin_exits(exits(one, rule))
         intervals[reduction] = [wilson(b.agreed, b.n) if b.n else None for b in bins[reduction]]
     title = f"{task}: {len(ends['right'])} right, {len(ends['wrong'])} wrong"
-    return Panel(title, budget, tau, curves, bins, intervals)
+    return GapPanel(title, budget, tau, curves, bins, intervals)
 
 
-def growth(one: Panel) -> list[tuple[str, str, int, list[list[float]]]]:
+def growth(one: GapPanel) -> list[tuple[str, str, int, list[list[float]]]]:
     """Return rows of (reduction, end, n, quantiles at each of the points)."""
     made = []
     for reduction, by_end in one.curves.items():
         for end, curves in by_end.items():
             if curves:
-                found = band(curves)
+                found = quantile_band(curves)
                 steps = [min(found.shape[1] - 1, int(point * one.budget)) for point in POINTS]
                 made.append((reduction, end, len(curves), found[:, steps].T.tolist()))
     return made
 
 
-def growth_rows(found: dict[str, Panel]) -> list[list[str]]:
+def growth_rows(found: dict[str, GapPanel]) -> list[list[str]]:
     return [
         [task, reduction, end, str(n), *(f"{middle:.1f} ({low:.1f} to {high:.1f})" for low, middle, high in at)]
         for task, one in found.items()
@@ -81,7 +81,7 @@ def _edge(one: Bin) -> str:
     return f"{one.low:g} to {one.high:g}" if one.high < float("inf") else f"{one.low:g} and more"
 
 
-def reliability_rows(found: dict[str, Panel]) -> list[list[str]]:
+def reliability_rows(found: dict[str, GapPanel]) -> list[list[str]]:
     rows = []
     for task, one in found.items():
         for reduction, bins in one.bins.items():
@@ -92,7 +92,7 @@ def reliability_rows(found: dict[str, Panel]) -> list[list[str]]:
     return rows
 
 
-def verdict(found: dict[str, Panel]) -> list[str]:
+def verdict(found: dict[str, GapPanel]) -> list[str]:
     lines = [
         "## What this says",
         prose(
@@ -111,7 +111,7 @@ def verdict(found: dict[str, Panel]) -> list[str]:
     return lines
 
 
-def compare_ends(one: Panel, reduction: str) -> str:
+def compare_ends(one: GapPanel, reduction: str) -> str:
     """Test whether the gap at the middle of the budget differs between right and wrong final answers."""
     middle = one.budget // 2
     right, wrong = ([float(curve[middle]) for curve in one.curves[reduction][end]] for end in ENDS)
@@ -129,7 +129,7 @@ def thresholds(tau: Staged) -> str:
     return f"{tau.high:g}, {tau.mid:g} and {tau.low:g}"
 
 
-def markdown(found: dict[str, Panel], options: argparse.Namespace) -> list[str]:
+def markdown(found: dict[str, GapPanel], options: argparse.Namespace) -> list[str]:
     when = [f"at {point:.0%}" for point in POINTS]
     bars = dict.fromkeys(thresholds(one.tau) for one in found.values())
     return [
@@ -162,7 +162,7 @@ def main() -> None:
         kept = [dict(zip(("gap", "ends", "n", "quantiles"), row, strict=True)) for row in growth(one)]
         bins = {name: [asdict(each) | {"high": _finite(each.high)} for each in bins] for name, bins in one.bins.items()}
         numbers[task] = {"growth": kept, "reliability": bins}
-    publish("gap", markdown(found, options), numbers, options, gaps(list(found.values())))
+    publish("gap", markdown(found, options), numbers, options, plot_gaps(list(found.values())))
 
 
 def _finite(value: float) -> float | None:

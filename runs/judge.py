@@ -18,7 +18,7 @@ from certified import CONFIDENCE, DRAWS, SPLITS
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.families import FAMILIES, Family
 from foretell.certify.train_judge import JudgeConfig
-from foretell.plots.judge import judged
+from foretell.plots.judge import plot_judge
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, make_rules_parser
 from shared import SEED, parse_options, run_script
@@ -37,7 +37,7 @@ Found = dict[str, dict[float, CoverageResult]]  # by rule and risk
 def certify(pool: Pool, family: Family) -> dict[float, CoverageResult]:
     found = pool.replay(family)
     coverage = Coverage.of(Sets.of(len(found.full), SPLITS, DRAWS, SEED), LOSS, found)
-    return {eps: coverage.certified(eps, CONFIDENCE) for eps in RISKS}
+    return {eps: coverage.evaluate_certified(eps, CONFIDENCE) for eps in RISKS}
 
 
 def measure(pool: Pool) -> Found:
@@ -137,7 +137,7 @@ def main() -> None:
         for where, rules in whole.items()
     }
     speedups = {task: {name: kept[RISKS[0]].speedup for name, kept in mine.items()} for task, mine in found.items()}
-    publish("judge", markdown(found, across, looks, options), numbers, options, judged(looks, speedups, RISKS[0]))
+    publish("judge", markdown(found, across, looks, options), numbers, options, plot_judge(looks, speedups, RISKS[0]))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 from foretell.certify.replay import Case
 from foretell.evaluation.intervals import wilson
-from foretell.plots.histograms import Panel, histograms, progress, share_after
+from foretell.plots.histograms import HistogramPanel, plot_histograms, progress, share_after
 from page import command, percent, problems, prose, publish, spread, subject, table
 from shared import SEED, load_study, make_parser, parse_options, run_script
 
@@ -111,14 +111,14 @@ def main() -> None:
     options = parse_options(make_parser(__doc__))
     found = [measure(task, options) for task in options.tasks]
     panels = [
-        Panel(
+        HistogramPanel(
             f"{one.task}\n{len(one.right)} right, {len(one.wrong)} wrong",
             {"answers that end right": one.right, "answers that end wrong": one.wrong},
         )
         for one in found
     ]
     numbers: dict[str, Any] = {"limit": options.limit, "tasks": [asdict(one) for one in found]}
-    figure = histograms(panels, 4, "last change, % of the steps (numbers: the share up to the line)", (LATE,))
+    figure = plot_histograms(panels, 4, "last change, % of the steps (numbers: the share up to the line)", (LATE,))
     publish("last_change", markdown(found, options), numbers, options, figure)
 
 

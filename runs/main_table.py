@@ -19,7 +19,7 @@ from foretell.errors import RequestError
 from foretell.evaluation.intervals import wilson
 from foretell.evaluation.records import Record
 from foretell.evaluation.report import ReportRow, compare
-from foretell.plots.ablations import Point, comparison
+from foretell.plots.ablations import Point, plot_comparison
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
 from page import command, percent, points, problems, prose, publish, spread, subject, table
@@ -76,7 +76,7 @@ def measure(task: str, options: argparse.Namespace) -> Found:
     one = load_study(task, options)
     records = rename(one.records, FULL)
     for name, rule in rules.items():
-        records += one.under(name, rule)
+        records += one.replay(name, rule)
     records += rename(load_records(task, recipes[-1], options), HALF)
     live = run_timed(task, recipes, options)
     checked = [record for record in live if record.recipe != HALF]
@@ -225,7 +225,7 @@ def main() -> None:
         task: [Point(row.recipe, row.steps, row.accuracy, row.accuracy_low, row.accuracy_high) for row in one.rows]
         for task, one in found.items()
     }
-    figure = comparison(groups, "task; mean steps on the bars")
+    figure = plot_comparison(groups, "task; mean steps on the bars")
     publish("main_table", markdown(found, options), numbers, options, figure)
 
 

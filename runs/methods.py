@@ -20,7 +20,7 @@ from foretell.engine.engine import BUNDLED
 from foretell.evaluation.records import Record
 from foretell.evaluation.report import ReportRow, compare
 from foretell.evaluation.run import evaluate
-from foretell.plots.frontier import Spot, frontier
+from foretell.plots.frontier import Spot, plot_frontier
 from foretell.tasks import TASKS as PROBLEMS
 from long_canvas import measure_long_canvas
 from page import percent, points, publish, spread, table
@@ -233,7 +233,7 @@ def main() -> None:
         markdown(found, far, best_stacks(options), options),
         numbers,
         options,
-        frontier(groups, "columns", LOST, SHOWN),
+        plot_frontier(groups, "columns", LOST, SHOWN),
     )
 
 

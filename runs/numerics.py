@@ -19,7 +19,7 @@ import torch
 
 from certified import CONFIDENCE, DRAWS, SPLITS
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
-from foretell.certify.families import FAMILIES, Family, ranked
+from foretell.certify.families import FAMILIES, Family, ranks_family
 from foretell.policies.stop.scales import Ranks
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, make_rules_parser
@@ -56,7 +56,7 @@ def options_for_format(name: str, options: argparse.Namespace) -> argparse.Names
 def make_families(pool: Pool) -> dict[str, Family]:
     """Return the families of rules; ranks are fitted on the answers' gaps in the first problems of this format."""
     gaps = torch.cat([case.trace.gap[case.trace.answer()] for case in pool.training_cases])
-    return {name: ranked(Ranks.of(gaps)) if name == "ranks" else FAMILIES[name] for name in RULES}
+    return {name: ranks_family(Ranks.of(gaps)) if name == "ranks" else FAMILIES[name] for name in RULES}
 
 
 def measure(task: str, options: argparse.Namespace) -> list[FormatResult]:
@@ -70,12 +70,19 @@ def measure(task: str, options: argparse.Namespace) -> list[FormatResult]:
     }
     rows = []
     for family in RULES:
-        usual = found["float32", family].walk(RISK, CONFIDENCE)
+        usual = found["float32", family].choose_certified(RISK, CONFIDENCE)
         for name in FORMATS:
             mine = found[name, family]
             same = sum(map(str.__eq__, map(str, answers[name]), map(str, answers["float32"]))) / len(answers[name])
             rows.append(
-                FormatResult(task, family, name, same, mine.kept(usual, RISK), mine.certified(RISK, CONFIDENCE))
+                FormatResult(
+                    task,
+                    family,
+                    name,
+                    same,
+                    mine.evaluate_choice(usual, RISK),
+                    mine.evaluate_certified(RISK, CONFIDENCE),
+                )
             )
     return rows
 

@@ -12,7 +12,7 @@ import matplotlib as mpl
 import torch
 
 import foretell
-from foretell.plots.dynamics import dynamics
+from foretell.plots.dynamics import plot_dynamics
 from foretell.policies.stop.prophet import Prophet
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +38,7 @@ def main() -> None:
     free = engine.generate(options.problem, suffix="", answer_start=start, answer_length=size, trace=True)
     assert anchored.trace is not None
     assert free.trace is not None
-    figure = dynamics([('"The answer is" pinned', anchored.trace), ("nothing pinned", free.trace)], SHOWN)
+    figure = plot_dynamics([('"The answer is" pinned', anchored.trace), ("nothing pinned", free.trace)], SHOWN)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(options.out, dpi=100)
     for name, trace in (("with the suffix", anchored.trace), ("without", free.trace)):

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from foretell.certify.families import Family, judged
-from foretell.certify.outcomes import Outcomes, outcomes
+from foretell.certify.families import Family, judge_family
+from foretell.certify.outcomes import Outcomes, replay_rules
 from foretell.certify.replay import Case
-from foretell.certify.train_judge import JudgeConfig, importance, labels, seen, taught
+from foretell.certify.train_judge import JudgeConfig, collect_features, collect_labels, fit_judge, measure_importance
 from foretell.engine.trace_files import replacing
 from foretell.evaluation.records import Record
 from foretell.policies.stop.judge import Judge
@@ -81,9 +81,9 @@ class Pool:
         file = self._folder / f"judge-{_digest(str(config), str(self._span[:3]), VERSION)}.json"
         if not file.exists():
             started = time.perf_counter()
-            taught(self.training_cases, config, {"task": self.task}).save(file)
+            fit_judge(self.training_cases, config, {"task": self.task}).save(file)
             print(f"{self.task}: {name} trained in {time.perf_counter() - started:.1f} s", flush=True)
-        return replace(judged(file), name=name)
+        return replace(judge_family(file), name=name)
 
     def importance(self, name: str, config: JudgeConfig) -> dict[str, float]:
         """Return the importance of each feature of the judge, on problems that it was not trained on."""
@@ -92,7 +92,7 @@ class Pool:
         file = self._folder / f"importance-{_digest(rule.sha256, str(self._span), VERSION)}.json"
         if not file.exists():
             cases = self.cases[: self.options.taught]
-            found = importance(rule.head, seen(cases, rule.head.names), labels(cases))
+            found = measure_importance(rule.head, collect_features(cases, rule.head.names), collect_labels(cases))
             with replacing(file) as out:
                 out.write(json.dumps(found).encode())
         known: dict[str, float] = json.loads(file.read_text(encoding="utf8"))
@@ -108,7 +108,7 @@ class Pool:
             with np.load(file) as kept:
                 return Outcomes(**kept)
         started = time.perf_counter()
-        found = outcomes(self.cases, family.rules, family.region, None if against is None else against.records)
+        found = replay_rules(self.cases, family.rules, family.region, None if against is None else against.records)
         with replacing(file) as out:
             np.savez_compressed(out, steps=found.steps, full=found.full, changed=found.changed, lost=found.lost)
         took = time.perf_counter() - started
@@ -119,7 +119,7 @@ class Pool:
         """Return the speedups of an oracle that stops when the final answer first appears, and when it stays."""
         file = self._folder / f"ideal-{_digest(str(self._span), VERSION)}.json"
         if not file.exists():
-            right = torch.split(labels(self.cases), [len(case.trace) for case in self.cases])
+            right = torch.split(collect_labels(self.cases), [len(case.trace) for case in self.cases])
             first = sum(int(one.int().argmax()) + 1 for one in right)
             stays = sum(len(one) - int(one.flip(0).int().cumprod(0).sum()) + 1 for one in right)
             with replacing(file) as out:

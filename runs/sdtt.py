@@ -20,7 +20,7 @@ from foretell.engine.engine import folder_of
 from foretell.evaluation.intervals import mcnemar
 from foretell.evaluation.records import Record
 from foretell.evaluation.report import ReportRow, compare
-from foretell.plots.ablations import Point, comparison
+from foretell.plots.ablations import Point, plot_comparison
 from foretell.policies.stop.prophet import Prophet
 from page import percent, points, problems, prose, publish, spread, table
 from shared import SIDE, benchmark, load_records, load_study, make_parser, parse_options, rename, run_script
@@ -51,7 +51,7 @@ def measure(task: str, options: argparse.Namespace) -> tuple[list[ReportRow], Re
     control = rename(load_records(task, half, options), CONTROL)
     records = [*rename(teacher.records, FULL), *control, *rename(student.records, STUDENT)]
     for name, rule in RULES.items():
-        records += teacher.under(f"Prophet, {name}", rule) + student.under(f"SDTT + Prophet, {name}", rule)
+        records += teacher.replay(f"Prophet, {name}", rule) + student.replay(f"SDTT + Prophet, {name}", rule)
     both: list[Record] = [record for record in records if record.recipe in (CONTROL, STUDENT)]
     return list(compare(records, NAMES)), compare(both, (CONTROL, STUDENT))[1]
 
@@ -140,7 +140,7 @@ def main() -> None:
         task: {"rows": [asdict(row) for row in rows], "student_to_half_teacher": asdict(bought)}
         for task, (rows, bought) in found.items()
     }
-    figure = comparison({task: bars(rows) for task, (rows, _) in found.items()}, "task; mean steps on the bars")
+    figure = plot_comparison({task: bars(rows) for task, (rows, _) in found.items()}, "task; mean steps on the bars")
     publish("sdtt", markdown(found, options), numbers, options, figure)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib as mpl
 import torch
 
-from foretell.certify.replay import Study, gather
+from foretell.certify.replay import Study, gather_cases
 from foretell.cli.evaluate import show_progress
 from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
@@ -192,7 +192,7 @@ def start_from_smaller_run(bench: PreparedEvaluation) -> None:
 def load_study(task: str, options: argparse.Namespace, recipe: str = "full", limit: int | None = None) -> Study:
     """Return a task decoded with one recipe, with traces; decode only what is missing."""
     what = evaluation("traced", task, (recipe,), options, limit, trace=True)
-    return gather(*run_evaluation(what), options.limit if limit is None else limit)
+    return gather_cases(*run_evaluation(what), options.limit if limit is None else limit)
 
 
 def load_records(task: str, recipe: str, options: argparse.Namespace) -> list[Record]:

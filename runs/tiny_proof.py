@@ -53,7 +53,7 @@ def replay_rules(one: Study) -> tuple[ReportRow, ...]:
     made = make_rules()
     records = one.records
     for name, rule in made.items():
-        records += one.under(name, rule)
+        records += one.replay(name, rule)
     return compare(records, ("full", *made))
 
 
@@ -76,7 +76,7 @@ def gaps(one: Study) -> dict[str, list[float]]:
 
 def _gap_at(case: Case, share: float) -> list[float]:
     step = int(share * len(case.trace))
-    still_open = case.where & (case.trace.filled_at >= step)
+    still_open = case.answer_positions & (case.trace.filled_at >= step)
     values: list[float] = case.trace.gap[step][still_open].tolist()
     return values
 

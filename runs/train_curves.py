@@ -12,7 +12,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from foretell.plots.curves import curves
+from foretell.plots.curves import plot_curves
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,7 +27,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     kept.write_text("".join(json.dumps(line) + "\n" for line in log), encoding="utf8")
     mpl.use("Agg")
-    curves(log).savefig(options.out / "tiny_training.png", dpi=110)
+    plot_curves(log).savefig(options.out / "tiny_training.png", dpi=110)
     for kind in ("loss", "accuracy"):
         last = next(line for line in reversed(log) if kind in line)
         print(f"{kind} at step {last['step']}: " + ", ".join(f"{task} {x:.3f}" for task, x in last[kind].items()))

@@ -12,7 +12,7 @@ import pytest
 import foretell
 from foretell.certify.calibrate import Calibrated, Calibration, calibrate
 from foretell.certify.decodings import evaluation_for
-from foretell.certify.families import FAMILIES, Family, by_tokens
+from foretell.certify.families import FAMILIES, Family, with_token_clock
 from foretell.certify.search import RiskGoal
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
@@ -41,7 +41,7 @@ def made(checkpoint: Path, home: Path) -> Calibrated:
 
 
 def test_the_boldest_rule_before_the_first_failure(made: Calibrated) -> None:
-    found, trials = made.certificate, made.walk.trials
+    found, trials = made.certificate, made.search.trials
     assert [trial.setting for trial in trials] == list(FAMILIES["prophet-min"].settings)
     passed = [trial.p_value <= 1 - GOAL["confidence"] for trial in trials]
     last = passed.index(False) - 1
@@ -99,15 +99,15 @@ def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, 
         "full steps=16 block_length=16", "full block_length=16",
     )  # fmt: skip
     assert alone.certificate.against == alone.certificate.recipe
-    assert "gets another answer than 'full'" in found.certificate.says
+    assert "gives a different answer than 'full'" in found.certificate.says
     full = {one.id: one for one in read_records(home / "rule.work")}
     half = {one.id: one for one in read_records(rule.with_suffix(".work"))}
     differs = sum(half[name].answer != full[name].answer for name in full) / EXAMPLES
     assert differs > 0, "and these are not the same"
-    assert found.walk.trials[0].empirical_risk == pytest.approx(differs), "the safest rule never stops"
-    assert alone.walk.trials[0].empirical_risk == 0
+    assert found.search.trials[0].empirical_risk == pytest.approx(differs), "the safest rule never stops"
+    assert alone.search.trials[0].empirical_risk == 0
     steps = [sum(one.steps for one in side.values()) for side in (full, half)]
-    ratio = found.walk.trials[0].speedup / alone.walk.trials[0].speedup
+    ratio = found.search.trials[0].speedup / alone.search.trials[0].speedup
     assert ratio == pytest.approx(steps[0] / steps[1])
     with pytest.raises(RequestError, match="never stops early, got 'prophet'"):
         calibrate(str(checkpoint), against="prophet", out=rule, **asked, **wish)
@@ -137,28 +137,28 @@ def test_every_wish_changes_the_rule(made: Calibrated, checkpoint: Path, home: P
         return calibrate(str(checkpoint), task="choice", limit=EXAMPLES, seed=3, work=home / "rule.work", **GOAL | wish)
 
     def bold(one: Calibrated) -> int:
-        return sum(trial.certified for trial in one.walk.trials)
+        return sum(trial.certified for trial in one.search.trials)
 
     assert bold(other(risk=0.6)) > bold(made) > bold(other(risk=0.11))
     assert bold(other(confidence=0.6)) > bold(made) > bold(other(confidence=0.99))
     assert other(family="persistence").certificate.stop.startswith("persistent(")
     # Nothing that random weights answer is right, so nothing right is lost: the boldest rule of all.
-    assert bold(other(loss="success")) == len(made.walk.trials) > bold(made)
+    assert bold(other(loss="success")) == len(made.search.trials) > bold(made)
     own = Family("mine", "two lines", "start", (50.0, 0.0), lambda start: Prophet(Linear(start, start)))
     assert other(family=own, risk=0.9).certificate.family == "mine"
 
 
 def test_several_families_share_the_doubt(made: Calibrated, checkpoint: Path, home: Path) -> None:
-    """The fastest of all their certified rules, each walk with its part of delta."""
+    """The fastest of all their certified rules, each search with its part of delta."""
     asked: dict[str, Any] = {"task": "choice", "limit": EXAMPLES, "seed": 3, "work": home / "rule.work", "risk": 0.3}
     both = calibrate(str(checkpoint), family=["prophet-min", "entropy"], confidence=0.9, **asked)
     alone = [calibrate(str(checkpoint), family=name, confidence=0.95, **asked) for name in ("prophet-min", "entropy")]
-    assert [walk.trials for walk in both.walks] == [one.walk.trials for one in alone]
+    assert [search.trials for search in both.searches] == [one.search.trials for one in alone]
     speeds = [one.certificate.speedup for one in alone]
     assert len({*speeds}) == 2
     assert both.certificate.speedup == max(speeds)
     assert both.certificate.family == alone[speeds.index(max(speeds))].certificate.family
-    assert both.certificate.says.endswith("; 2 families of rules were tried and share that")
+    assert both.certificate.says.endswith("; 2 families of rules were tried and share delta")
     assert RiskGoal(family="all", confidence=0.96).level == pytest.approx(1 - 0.04 / (len(FAMILIES) - 1))
 
 
@@ -181,7 +181,7 @@ def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -
     assert "at least 299 are needed" in plan.notes[0]
     eight = Calibration.prepare(what, RiskGoal())
     assert "at least 505 are needed" in eight.notes[0]
-    assert eight.notes[0].endswith("(8 families share the doubt; one alone needs 299)")
+    assert eight.notes[0].endswith("(8 families share the error probability; one alone needs 299)")
     made = calibrate(str(checkpoint), task="choice", limit=3, family="entropy", out=out)
     found = read_certificate(out)
     assert found == made.certificate
@@ -199,7 +199,7 @@ def test_a_family_that_is_never_safe_falls_back_too(checkpoint: Path, home: Path
         str(checkpoint), task="choice", limit=EXAMPLES, seed=3, work=home / "rule.work", **GOAL | {"family": reckless}
     ).certificate
     assert (found.certified, found.stop) == (False, "never")
-    assert "no member of reckless keeps a risk of 20%" in found.says
+    assert "no rule of reckless is shown to have a risk of at most 20%" in found.says
 
 
 def test_the_region_is_where_the_rule_really_looks(checkpoint: Path, tmp_path: Path) -> None:
@@ -273,7 +273,9 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
         loss: calibrate(str(checkpoint), prompts=file, work=tmp_path / "w", loss=loss, options=LAYOUT, **GOAL)
         for loss in ("success", "consistency")
     }
-    lost, changed = ([trial.empirical_risk for trial in both[loss].walk.trials] for loss in ("success", "consistency"))
+    lost, changed = (
+        [trial.empirical_risk for trial in both[loss].search.trials] for loss in ("success", "consistency")
+    )
     assert all(a <= b for a, b in zip(lost, changed, strict=True))
     assert 0 < max(lost) <= 0.5 < max(changed)
     bare.write_text("\n".join(map(json.dumps, [*lines[:3], {"prompt": "Tom has 4 balls.", "id": "ball"}])))
@@ -289,11 +291,11 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
     [
         ({}, "give a task or prompts"),
         ({"task": "choice", "prompts": ["Tom"]}, "not both"),
-        ({"prompts": ["Tom"], "source": "folder"}, "prompts are their own data"),
+        ({"prompts": ["Tom"], "source": "folder"}, "a data folder is only for benchmarks"),
         ({"task": "chioce"}, "did you mean 'choice'"),
         ({"task": "choice", "family": "profet"}, "did you mean 'prophet'"),
         ({"task": "choice", "loss": "sucess"}, "did you mean 'success'"),
-        ({"task": "choice", "risk": 1}, "risk must be a share"),
+        ({"task": "choice", "risk": 1}, "risk must be a number"),
         ({"task": "choice", "out": "rule.txt"}, "a rule or a judge is written to a .json file, got rule.txt"),
         ({"task": "choice", "out": "no/where/rule.json"}, "there is no folder no/where"),
         ({"task": "choice", "work": None}, "say where to write the result"),
@@ -324,16 +326,18 @@ def test_a_parallel_recipe_has_its_own_clock(checkpoint: Path, tmp_path: Path) -
     """Progress is what is filled there; the rule that is written says so and can be used with the recipe."""
     rule = tmp_path / "rule.json"
     made = calibrate(str(checkpoint), task="choice", recipe="swift", limit=EXAMPLES, seed=3, out=rule, **GOAL)
-    assert all("clock=tokens" in trial.stop for trial in made.walk.trials)
+    assert all("clock=tokens" in trial.stop for trial in made.search.trials)
     engine = foretell.load(checkpoint)
     assert engine.template(recipe="swift", stop=rule).recipe.transfer.parallel
-    sched = by_tokens(FAMILIES["sched"]).rules[0]
+    sched = with_token_clock(FAMILIES["sched"]).rules[0]
     assert format_value(sched).count("clock=tokens") == 1
 
 
 def test_a_cache_needs_an_answer_that_is_laid_out(checkpoint: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"prompts": [f"Tom has {n} apples." for n in (3, 4)], "options": {"max_new_tokens": 8}}
-    with pytest.raises(RequestError, match=r"with cache=dual a rule can be certified only where the answer is laid"):
+    with pytest.raises(
+        RequestError, match=r"with cache=dual a rule can be certified only if the answer has a fixed place"
+    ):
         calibrate(str(checkpoint), recipe="dual region=masked", work=tmp_path, **asked, **GOAL)
 
 
@@ -341,7 +345,7 @@ def test_a_cache_needs_an_answer_that_is_laid_out(checkpoint: Path, tmp_path: Pa
     ("recipe", "says"),
     [
         ("full verify=recheck", "with verify=recheck no rule can be certified"),
-        ("dual region=pattern('a')", "with cache=dual a rule can be certified only where the answer is laid out"),
+        ("dual region=pattern('a')", "with cache=dual a rule can be certified only if the answer has a fixed place"),
         ("full cache=off(near(4)) region=boxed", "with cache=off(visible=near(suffix=4)) a rule can be certified"),
     ],
 )
@@ -361,7 +365,7 @@ def test_recipes_are_read_as_eval_reads_them(checkpoint: Path, tmp_path: Path) -
 def test_examples_that_repeat_are_noted(checkpoint: Path, tmp_path: Path) -> None:
     what = evaluation_for(str(checkpoint), None, ["Tom has 3 apples."] * 4, "full", None, tmp_path, LAYOUT)
     notes = Calibration.prepare(what, RiskGoal(**GOAL)).notes
-    assert any(note.startswith("only 1 of 4 examples differ") for note in notes)
+    assert any(note.startswith("only 1 of 4 examples are distinct") for note in notes)
 
 
 def test_a_rule_looks_where_it_was_certified(checkpoint: Path, tmp_path: Path) -> None:

@@ -48,17 +48,17 @@ def test_by_hand() -> None:
     assert found.overall.tolist() == [0, 0, 0.25]
     assert found.speedup.tolist() == [[1, 2, 5], [1, 2, 5]]
     assert found.gained.tolist() == [[1, 2, 5]] * 6
-    hoped = found.naive(0.1)  # the first split and two of the draws see no error and take the bolder rule
+    hoped = found.evaluate_naive(0.1)  # the first split and two of the draws see no error and take the bolder rule
     assert (hoped.speedup, hoped.risk, hoped.above, hoped.violations, hoped.stops) == (3.5, 0.25, 0.5, 0.5, 1.0)
-    assert found.naive(0.3).violations == 0
-    never = found.certified(0.1, 0.95)  # two examples show nothing
+    assert found.evaluate_naive(0.3).violations == 0
+    never = found.evaluate_certified(0.1, 0.95)  # two examples show nothing
     assert (never.speedup, never.risk, never.above, never.violations, never.stops) == (1.0, 0.0, 0.0, 0.0, 0.0)
-    sure = found.certified(0.7, 0.9)
+    sure = found.evaluate_certified(0.7, 0.9)
     assert (sure.speedup, sure.stops) == (3.5, 1.0)
-    assert found.walk(0.7, 0.9).tolist() == [2, 1, 2, 1, 2, 1]
-    assert (found.fixed(0, 0.1).speedup, found.fixed(1, 0.1).speedup) == (2.0, 5.0)
-    assert (found.fixed(1, 0.1).above, found.fixed(1, 0.1).violations) == (0.5, 1.0)
-    assert Coverage.of(sets, "success", outcomes(changed, steps)).fixed(1, 0.1).violations == 0
+    assert found.choose_certified(0.7, 0.9).tolist() == [2, 1, 2, 1, 2, 1]
+    assert (found.evaluate_fixed(0, 0.1).speedup, found.evaluate_fixed(1, 0.1).speedup) == (2.0, 5.0)
+    assert (found.evaluate_fixed(1, 0.1).above, found.evaluate_fixed(1, 0.1).violations) == (0.5, 1.0)
+    assert Coverage.of(sets, "success", outcomes(changed, steps)).evaluate_fixed(1, 0.1).violations == 0
 
 
 def test_a_rule_just_above_eps_is_certified_as_often_as_the_binomial_says() -> None:
@@ -72,10 +72,10 @@ def test_a_rule_just_above_eps_is_certified_as_often_as_the_binomial_says() -> N
     promised, spared = stats.binom.cdf(most, size, errors / pool), stats.hypergeom.cdf(most, pool, errors, size)
     noise = 4 * float(np.sqrt(promised / draws))
     assert promised - noise > 2 * spared, "the test can tell the two apart"
-    assert found.certified(0.02, 1 - delta).violations == pytest.approx(promised, abs=noise)
-    assert found.naive(0.02).violations == pytest.approx(stats.binom.cdf(20, size, errors / pool), abs=0.04)
-    assert found.naive(0.02).violations > 0.4
-    assert found.certified(0.02, 0.6).violations > 0.3, "at another confidence it comes out badly"
+    assert found.evaluate_certified(0.02, 1 - delta).violations == pytest.approx(promised, abs=noise)
+    assert found.evaluate_naive(0.02).violations == pytest.approx(stats.binom.cdf(20, size, errors / pool), abs=0.04)
+    assert found.evaluate_naive(0.02).violations > 0.4
+    assert found.evaluate_certified(0.02, 0.6).violations > 0.3, "at another confidence it comes out badly"
 
 
 def test_a_certificate_holds_where_hope_does_not() -> None:
@@ -83,7 +83,7 @@ def test_a_certificate_holds_where_hope_does_not() -> None:
     hardness, true = rng.random(2000), np.geomspace(0.001, 0.1, 60)
     steps = np.tile(np.arange(60, 0, -1)[:, None], 2000)
     found = Coverage.of(Sets.of(2000, 200, 1000, 4), "consistency", outcomes(hardness < true[:, None], steps))
-    certified, hoped = found.certified(0.02, 0.95), found.naive(0.02)
+    certified, hoped = found.evaluate_certified(0.02, 0.95), found.evaluate_naive(0.02)
     assert certified.violations <= 0.05
     assert hoped.violations > 0.3
     # The errors of a pool that one half has not, the other half has: this share may be above delta.
@@ -101,14 +101,16 @@ def test_families_that_share_delta_by_hand() -> None:
     sets = Sets.of(200, 20, 30, 5)
     found = Coverage.of(sets, "consistency", slow, fast, wrong)
     assert found.families == (2, 2, 1)
-    assert found.walk(0.05, 0.95).tolist() == [4] * 50, "the fastest of what is certified, not the fastest of all"
-    kept = found.certified(0.05, 0.95)
+    assert found.choose_certified(0.05, 0.95).tolist() == [4] * 50, (
+        "the fastest of what is certified, not the fastest of all"
+    )
+    kept = found.evaluate_certified(0.05, 0.95)
     assert (kept.speedup, kept.risk, kept.above, kept.violations, kept.stops) == (8.0, 0.0, 0.0, 0.0, 1.0)
-    assert Coverage.of(sets, "consistency", wrong, fast, slow).walk(0.05, 0.95).tolist() == [3] * 50
+    assert Coverage.of(sets, "consistency", wrong, fast, slow).choose_certified(0.05, 0.95).tolist() == [3] * 50
     nine = Coverage.of(sets, "consistency", slow, fast, *[wrong] * 7)
-    assert nine.certified(0.05, 0.95).stops == 0.0
-    assert nine.certified(0.05, 0.94).stops == 1.0
-    assert found.naive(0.05).speedup == 8.0
+    assert nine.evaluate_certified(0.05, 0.95).stops == 0.0
+    assert nine.evaluate_certified(0.05, 0.94).stops == 1.0
+    assert found.evaluate_naive(0.05).speedup == 8.0
 
 
 def test_the_fastest_is_the_one_on_the_calibration_set() -> None:
@@ -117,12 +119,12 @@ def test_the_fastest_is_the_one_on_the_calibration_set() -> None:
     one, other = (outcomes(np.zeros((1, 40), dtype=bool), np.where(where, 1, 8)[None], 16) for where in (first, ~first))
     sets = Sets(np.array([first, ~first]), np.array([first * 1, ~first * 1]))
     found = Coverage.of(sets, "consistency", one, other)
-    assert found.walk(0.3, 0.95).tolist() == [1, 2, 1, 2]
-    assert found.certified(0.3, 0.95).speedup == 2.0, "and on the other half it is the slow one"
+    assert found.choose_certified(0.3, 0.95).tolist() == [1, 2, 1, 2]
+    assert found.evaluate_certified(0.3, 0.95).speedup == 2.0, "and on the other half it is the slow one"
 
 
 def test_sharing_delta_keeps_the_promise_that_picking_breaks() -> None:
-    """Ten families of one rule a little above eps each: whoever takes what passes, each at delta, is often wrong."""
+    """Ten families of one rule each, a little above eps: taking what passes, each at delta, is often wrong."""
     pool, eps = 1000, 0.05
     rng = np.random.default_rng(1)
     made = []
@@ -131,15 +133,15 @@ def test_sharing_delta_keeps_the_promise_that_picking_breaks() -> None:
         changed[0, rng.permutation(pool)[:51]] = True
         made.append(outcomes(changed, np.ones((1, pool)), 2))
     sets = Sets.of(pool, 10, 2000, 2)
-    picked = np.max([Coverage.of(sets, "consistency", one).walk(eps, 0.95)[10:] for one in made], axis=0)
+    picked = np.max([Coverage.of(sets, "consistency", one).choose_certified(eps, 0.95)[10:] for one in made], axis=0)
     assert (picked > 0).mean() > 0.15
-    assert 0 < Coverage.of(sets, "consistency", *made).certified(eps, 0.95).violations <= 0.05
+    assert 0 < Coverage.of(sets, "consistency", *made).evaluate_certified(eps, 0.95).violations <= 0.05
 
 
 def test_sets_are_of_one_size_and_leave_some_over() -> None:
     none = np.zeros((0, 4), dtype=int)
     for sides in ([[True] * 4], [[False] * 4], [[True, False, False, False], [True, True, False, False]]):
-        with pytest.raises(RequestError, match="equally many"):
+        with pytest.raises(RequestError, match="must have the same size"):
             Sets(np.array(sides), none)
     with pytest.raises(RequestError, match="sets of 1, 2 from 4"):
         Sets(np.array([[True, True, False, False]]), np.array([[0, 1, 0, 0]]))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import foretell
-from foretell.certify.families import FAMILIES, Family, by_tokens, families_named
-from foretell.certify.outcomes import exits, outcomes
+from foretell.certify.families import FAMILIES, Family, find_families, with_token_clock
+from foretell.certify.outcomes import find_exits, replay_rules
 from foretell.certify.replay import Study, study
 from foretell.errors import RecipeError, RequestError
 from foretell.evaluation.run import Evaluation
@@ -35,7 +35,7 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Study:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_shortcut_is_the_replay(name: str, studied: Study) -> None:
     family, traces = FAMILIES[name], [case.trace for case in studied.cases[:5]]
-    found = exits(traces, family.rules, family.region)
+    found = find_exits(traces, family.rules, family.region)
     assert found == [[trace.replay(rule, family.region) for rule in family.rules] for trace in traces]
     assert len({step for steps in found for step in steps}) > 2, "the members differ on this model"
 
@@ -55,18 +55,18 @@ def test_traces_of_any_length_are_asked_together(checkpoint: Path, monkeypatch: 
     expected = [[trace.replay(rule, Masked()) for rule in rules] for trace in made]
     assert len({step for steps in expected for step in steps}) > 4
     for size in (1, 3, 64):
-        monkeypatch.setattr("foretell.certify.outcomes.TOGETHER", size)
-        assert exits(made, rules, Masked()) == expected
+        monkeypatch.setattr("foretell.certify.outcomes.TRACES_PER_BATCH", size)
+        assert find_exits(made, rules, Masked()) == expected
     longer = engine.generate(prompts[0], trace=True, **(asked | {"max_new_tokens": 14})).trace
     assert longer is not None
-    with pytest.raises(RequestError, match="must share their recipe"):
-        exits([made[0], longer], rules)
+    with pytest.raises(RequestError, match="must have the same recipe"):
+        find_exits([made[0], longer], rules)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_bolder_member_stops_no_later(name: str, studied: Study) -> None:
     family = FAMILIES[name]
-    steps = outcomes(studied.cases, family.rules, family.region).steps
+    steps = replay_rules(studied.cases, family.rules, family.region).steps
     assert (np.diff(steps, axis=0) <= 0).all()
     assert steps[0].mean() > steps[-1].mean()
 
@@ -94,34 +94,34 @@ def test_published_thresholds_are_members() -> None:
 
 def test_families_by_name() -> None:
     own = Family("mine", "never", "n", (1.0,), lambda _: Never())
-    assert families_named(own) == (own,)
-    assert families_named("sched")[0].region == Masked()
-    assert [one.name for one in families_named(["entropy", own])] == ["entropy", "mine"]
-    every = families_named(["all", own])
+    assert find_families(own) == (own,)
+    assert find_families("sched")[0].region == Masked()
+    assert [one.name for one in find_families(["entropy", own])] == ["entropy", "mine"]
+    every = find_families(["all", own])
     assert {one.name for one in every} == {*FAMILIES, "mine"} - {"sched"}
     for names, says in (
         ("prophet-mim", "did you mean 'prophet-min'"),
-        ([], "needs a family"),
+        ([], "needs at least one family"),
         (["entropy", "all"], "each family can be given once"),
-        (["entropy", "sched"], "look at different regions"),
+        (["entropy", "sched"], "read different regions"),
     ):
         with pytest.raises(RequestError, match=says):
-            families_named(names)
+            find_families(names)
 
 
 def test_only_an_unsaid_clock_is_set() -> None:
-    unsaid, said = Prophet(Linear(2, 1)), Prophet(Linear(2, 1), clock="steps")
-    rules = (unsaid, said, Any((unsaid, All((said, unsaid)))), Never())
-    family = by_tokens(Family("mine", "", "n", (0, 1, 2, 3), lambda index: rules[int(index)]))
-    told = replace(unsaid, clock="tokens")
-    assert family.rules == (told, said, Any((told, All((said, told)))), Never())
+    plain, by_steps = Prophet(Linear(2, 1)), Prophet(Linear(2, 1), clock="steps")
+    rules = (plain, by_steps, Any((plain, All((by_steps, plain)))), Never())
+    family = with_token_clock(Family("mine", "", "n", (0, 1, 2, 3), lambda index: rules[int(index)]))
+    by_tokens = replace(plain, clock="tokens")
+    assert family.rules == (by_tokens, by_steps, Any((by_tokens, All((by_steps, by_tokens)))), Never())
 
 
 def test_outcomes_are_those_of_the_records(studied: Study) -> None:
     rules: tuple[Stop, ...] = (Never(), Stable(4, inf), Prophet(Linear(0.9, 0.2)), Prophet(Staged(0, 0, 0)))
-    found = outcomes(studied.cases, rules)
+    found = replay_rules(studied.cases, rules)
     for row, rule in enumerate(rules):
-        records = studied.under("x", rule)
+        records = studied.replay("x", rule)
         assert found.steps[row].tolist() == [record.steps for record in records]
         differs = [a.answer != b.record.answer for a, b in zip(records, studied.cases, strict=True)]
         assert found.losses("consistency")[row].tolist() == differs

@@ -13,11 +13,20 @@ import torch
 
 from foretell.certify.calibrate import Calibration, calibrate
 from foretell.certify.decodings import evaluation_for, example_key
-from foretell.certify.families import judged
-from foretell.certify.outcomes import outcomes
+from foretell.certify.families import judge_family
+from foretell.certify.outcomes import replay_rules
 from foretell.certify.replay import Study, study
 from foretell.certify.search import RiskGoal
-from foretell.certify.train_judge import LOOKS, JudgeConfig, fitted, importance, labels, seen, taught, train_judge
+from foretell.certify.train_judge import (
+    LOOKS,
+    JudgeConfig,
+    collect_features,
+    collect_labels,
+    fit_head,
+    fit_judge,
+    measure_importance,
+    train_judge,
+)
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
 from foretell.evaluation.run import Evaluation, evaluate
@@ -35,14 +44,14 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Study:
 @pytest.fixture(scope="module")
 def judge(studied: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("judge") / "judge.json"
-    taught(studied.cases[:12], JudgeConfig()).save(path)
+    fit_judge(studied.cases[:12], JudgeConfig()).save(path)
     return path
 
 
 def test_labels_are_what_a_commit_would_emit(studied: Study) -> None:
     cases = studied.cases[:4]
-    found = labels(cases)
-    expected = [case.emitted(step)[0] == case.record.answer for case in cases for step in range(len(case.trace))]
+    found = collect_labels(cases)
+    expected = [case.answer_at(step)[0] == case.record.answer for case in cases for step in range(len(case.trace))]
     assert found.tolist() == expected
     assert 0 < found.float().mean() < 1
     ends = torch.tensor([len(case.trace) for case in cases]).cumsum(0) - 1
@@ -50,18 +59,18 @@ def test_labels_are_what_a_commit_would_emit(studied: Study) -> None:
 
 
 def test_it_learns(studied: Study) -> None:
-    made = taught(studied.cases, JudgeConfig(), {"task": "sudoku"})
+    made = fit_judge(studied.cases, JudgeConfig(), {"task": "sudoku"})
     assert made.loss < 0.7 * made.before
     assert made.steps == sum(len(case.trace) for case in studied.cases)
     assert made.head.trained["task"] == "sudoku"
     assert made.head.trained["examples"] == [example_key(case.example) for case in studied.cases]
-    scores, right = made.head(seen(studied.cases, made.head.names)), labels(studied.cases)
+    scores, right = made.head(collect_features(studied.cases, made.head.names)), collect_labels(studied.cases)
     assert scores[right].mean() > scores[~right].mean() + 1
 
 
 def test_every_choice_changes_the_head(studied: Study) -> None:
     cases = studied.cases[:8]
-    made = {lesson: taught(cases, lesson) for lesson in (
+    made = {config: fit_judge(cases, config) for config in (
         *(PLAIN, replace(PLAIN, look="text"), replace(PLAIN, penalty=1.0)),
         *(JudgeConfig(hidden=4), JudgeConfig(hidden=4, seed=1)),
     )}  # fmt: skip
@@ -71,7 +80,7 @@ def test_every_choice_changes_the_head(studied: Study) -> None:
     assert plain.names == LOOKS["answer"]
     assert made[replace(PLAIN, look="text")].loss < made[PLAIN].loss < made[replace(PLAIN, penalty=1.0)].loss
     assert [len(weight) for weight, _ in made[JudgeConfig(hidden=4)].head.layers] == [4, 1]
-    assert taught(cases, PLAIN).head.text() == plain.text(), "the same again is the same"
+    assert fit_judge(cases, PLAIN).head.text() == plain.text(), "the same again is the same"
 
 
 def test_a_known_answer_is_found() -> None:
@@ -79,32 +88,32 @@ def test_a_known_answer_is_found() -> None:
     rng = torch.Generator().manual_seed(0)
     values = torch.randn(20_000, 3, generator=rng) * torch.tensor([1.0, 5.0, 0.0]) + 2
     right = torch.rand(20_000, generator=rng) < torch.sigmoid(3 * values[:, 0] - 6 - 1)
-    head, _ = fitted(values, right, ("gap_min", "gap_mean", "ends"), JudgeConfig(hidden=0, penalty=0.0), {})
+    head, _ = fit_head(values, right, ("gap_min", "gap_mean", "ends"), JudgeConfig(hidden=0, penalty=0.0), {})
     points = torch.tensor([[2.0, 2.0, 2.0], [3.0, 2.0, 2.0], [2.0, 7.0, 2.0]])
     assert head(points).tolist() == pytest.approx([-1, 2, -1], abs=0.15)
 
 
 def test_importance_is_of_what_is_used(studied: Study) -> None:
-    head = taught(studied.cases, JudgeConfig()).head
-    values, right = seen(studied.cases, head.names), labels(studied.cases)
-    found = importance(head, values, right)
+    head = fit_judge(studied.cases, JudgeConfig()).head
+    values, right = collect_features(studied.cases, head.names), collect_labels(studied.cases)
+    found = measure_importance(head, values, right)
     assert set(found) == set(head.names)
     assert max(found.values()) > 0.05
     deaf = replace(head, layers=tuple((torch.zeros_like(weight), bias) for weight, bias in head.layers))
-    assert set(importance(deaf, values, right).values()) == {0.0}
-    assert importance(head, values, right, seed=1) != found
+    assert set(measure_importance(deaf, values, right).values()) == {0.0}
+    assert measure_importance(head, values, right, seed=1) != found
 
 
 def test_nothing_to_learn_is_said(studied: Study) -> None:
     case = studied.cases[0]
     flat = replace(case, trace=replace(case.trace, tokens=case.trace.tokens[-1].expand_as(case.trace.tokens)))
-    with pytest.raises(RequestError, match="stood there always in these decodings"):
-        taught([flat], PLAIN)
+    with pytest.raises(RequestError, match="at every step of these decodings"):
+        fit_judge([flat], PLAIN)
 
 
 def test_its_rule_does_live_what_was_replayed(studied: Study, judge: Path, tmp_path: Path) -> None:
-    family = judged(judge)
-    found = outcomes(studied.cases, family.rules)
+    family = judge_family(judge)
+    found = replay_rules(studied.cases, family.rules)
     assert (np.diff(found.steps, axis=0) <= 0).all(), "nested"
     row = family.settings.index(2.0)
     assert found.steps[row].mean() < found.full.mean()
@@ -117,17 +126,17 @@ def test_its_rule_does_live_what_was_replayed(studied: Study, judge: Path, tmp_p
 
 
 def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
-    """What taught the judge is left out, and the certificate names the head."""
+    """Examples that trained the judge are left out, and the certificate names the head."""
     path = tmp_path / "judge.json"
     asked: dict[str, Any] = {"task": "choice", "seed": 3}
-    made = train_judge(str(checkpoint), limit=8, out=path, lesson=PLAIN, **asked)
+    made = train_judge(str(checkpoint), limit=8, out=path, config=PLAIN, **asked)
     assert len(made.head.trained["examples"]) == 8
     assert made.head.trained["model_sha256"]
-    again = train_judge(str(checkpoint), limit=8, work=tmp_path / "judge.work", lesson=PLAIN, **asked)
+    again = train_judge(str(checkpoint), limit=8, work=tmp_path / "judge.work", config=PLAIN, **asked)
     assert again.head.text() == path.read_text()
     goal: dict[str, Any] = {"risk": 0.3, "confidence": 0.9}
     out = tmp_path / "rule.json"
-    found = calibrate(str(checkpoint), limit=24, family=judged(path), out=out, **asked, **goal).certificate
+    found = calibrate(str(checkpoint), limit=24, family=judge_family(path), out=out, **asked, **goal).certificate
     assert found.examples == 16
     assert found.family == "judge"
     assert found.certified
@@ -140,12 +149,12 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
     assert moved == Judge(str(elsewhere / "judge.json"), found.setting or 0.0)
     plan = Calibration.prepare(
         evaluation_for(str(checkpoint), "choice", None, "full", None, tmp_path / "work", {}, limit=24, seed=3),
-        RiskGoal(family=judged(path)),
+        RiskGoal(family=judge_family(path)),
     )
-    assert plan.notes[0] == "8 of 24 examples taught the judge and are left out"
+    assert plan.notes[0] == "8 of 24 examples were used to train the judge and are left out"
     assert "16 examples cannot show" in plan.notes[1]
-    with pytest.raises(RequestError, match="all examples taught the judge"):
-        calibrate(str(checkpoint), limit=8, family=judged(path), work=tmp_path / "few", **asked, **goal)
+    with pytest.raises(RequestError, match="trained on all these examples"):
+        calibrate(str(checkpoint), limit=8, family=judge_family(path), work=tmp_path / "few", **asked, **goal)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def of(task: str, checkpoint: Path, out: Path) -> Study:
 @pytest.mark.parametrize("task", ["sudoku", "choice"])
 def test_a_replayed_rule_is_the_live_one(task: str, checkpoint: Path, tmp_path: Path) -> None:
     found = of(task, checkpoint, tmp_path / "full")
-    replayed = {record.id: record for record in found.under("x", RULE)}
+    replayed = {record.id: record for record in found.replay("x", RULE)}
     live = evaluate(Evaluation(str(checkpoint), task, (LIVE,), tmp_path / "live", limit=5, seed=3))
     assert len(live) == len(replayed) == 5
     for record in live:
@@ -44,7 +44,7 @@ def test_a_replayed_rule_with_an_answer_found_is_the_live_one(task: str, checkpo
     """Nothing is pinned, or the answer is found elsewhere than the layout has it; in batches, with a cache."""
     found = of(task, checkpoint, tmp_path / "full")
     region = Pattern(r"[a-z]{3,}")
-    replayed = {record.id: record for record in found.under("x", RULE, region)}
+    replayed = {record.id: record for record in found.replay("x", RULE, region)}
     recipes = tuple(f"{LIVE} region={format_value(region)}{more}" for more in ("", " cache=dual(refresh=1)"))
     live = evaluate(Evaluation(str(checkpoint), task, recipes, tmp_path / "live", limit=5, seed=3, batch_size=3))
     assert len(live) == 10
@@ -53,7 +53,7 @@ def test_a_replayed_rule_with_an_answer_found_is_the_live_one(task: str, checkpo
         for name in ("text", "answer", "correct", "steps", "exit", "response_tokens", "finish"):
             assert getattr(record, name) == getattr(other, name), name
     assert any(record.finish == "settled" for record in live)
-    assert [record.exit for record in live] != [record.exit for record in found.under("x", RULE, Whole())] * 2
+    assert [record.exit for record in live] != [record.exit for record in found.replay("x", RULE, Whole())] * 2
 
 
 def test_a_replay_reads_the_answer_region_as_a_live_run_does(checkpoint: Path, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_replay_reads_the_answer_region_as_a_live_run_does(checkpoint: Path, t
     found = of("choice", checkpoint, tmp_path)
     reads_region = SimpleNamespace(extract=lambda completion: completion.answer, grade=lambda *_: True)
     for case in found.cases:
-        record = replace(case, benchmark=reads_region).under("x", RULE)
+        record = replace(case, benchmark=reads_region).replay("x", RULE)
         assert record.exit is not None
         assert record.answer == case.engine.codec.decode([int(case.trace.tokens[record.exit, -1])])
 
@@ -82,7 +82,7 @@ def test_a_written_announcement_marks_the_answer(checkpoint: Path, tmp_path: Pat
         final = torch.tensor([*written, *[2] * (case.trace.tokens.shape[1] - len(written))])
         tokens = torch.cat([case.trace.tokens[:-1], final[None]])
         other = replace(case, trace=replace(case.trace, tokens=tokens))
-        return final[other.where].tolist()
+        return final[other.answer_positions].tolist()
 
     def digits(text: str) -> list[int]:
         return case.engine.codec.encode(text)

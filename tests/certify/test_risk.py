@@ -10,21 +10,21 @@ from scipy import stats
 
 from foretell.certify.risk import (
     Array,
+    binomial_p_values,
     certify,
-    exact,
+    count_certified,
+    examples_needed,
     hoeffding_bentkus,
     naive,
-    needed,
     p_values,
     too_few,
     upper_bound,
-    walked,
 )
 from foretell.errors import RequestError
 
 REPETITIONS = 1000
 RISK, CONFIDENCE = 0.02, 0.95
-# Of so many examples 4 errors or fewer, which pass, come with a chance of 4.5%: hardly less than delta allows.
+# Among this number of examples, at most 4 errors (which pass) have a probability of 4.5%, just below delta.
 EXAMPLES = 463
 # True risks: safe ones, which pass nearly always, and a last one just above eps, which must pass in 5% at most.
 TRUE = np.append(np.geomspace(0.0001, 0.001, 5), 1.001 * RISK)
@@ -44,7 +44,7 @@ def mean_losses(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
         shares = rng.uniform(0.9, 1.0, (REPETITIONS, EXAMPLES))
         totals = np.stack([(shares * (hardness < risk / 0.95)).sum(axis=1) for risk in TRUE], axis=1)
         return totals / EXAMPLES, hoeffding_bentkus(totals, EXAMPLES, RISK)
-    return errors / EXAMPLES, exact(errors, EXAMPLES, RISK)
+    return errors / EXAMPLES, binomial_p_values(errors, EXAMPLES, RISK)
 
 
 def violations(chosen: Array) -> int:
@@ -56,9 +56,9 @@ def violations(chosen: Array) -> int:
 @pytest.mark.parametrize("kind", ["nested", "independent"])
 def test_a_certificate_is_kept_as_often_as_it_says_and_hardly_more_often(kind: str) -> None:
     risks, found = mean_losses(kind, np.random.default_rng(7))
-    certified, hoped = walked(found, CONFIDENCE), naive(risks, RISK)
+    certified, hoped = count_certified(found, CONFIDENCE), naive(risks, RISK)
     assert 25 < violations(certified) <= REPETITIONS * (1 - CONFIDENCE) < LIMIT
-    assert violations(walked(found, 0.90)) > LIMIT, "at twice the delta the same simulation says so"
+    assert violations(count_certified(found, 0.90)) > LIMIT, "at twice the delta the same simulation says so"
     assert violations(hoped) >= 300, "trusting the mean loss fails far more often"
     assert (certified > 0).mean() > 0.95, "and the certificate is not bought by never stopping"
 
@@ -66,9 +66,9 @@ def test_a_certificate_is_kept_as_often_as_it_says_and_hardly_more_often(kind: s
 def test_a_certificate_of_shares_is_kept() -> None:
     """The bound is not exact, so that less than delta is used, and a larger delta is seen later."""
     risks, found = mean_losses("shares", np.random.default_rng(7))
-    certified, hoped = walked(found, CONFIDENCE), naive(risks, RISK)
+    certified, hoped = count_certified(found, CONFIDENCE), naive(risks, RISK)
     assert 0 < violations(certified) <= REPETITIONS * (1 - CONFIDENCE)
-    assert violations(walked(found, 0.50)) > LIMIT
+    assert violations(count_certified(found, 0.50)) > LIMIT
     assert violations(hoped) >= 300
     assert (certified > 0).mean() > 0.95
 
@@ -82,7 +82,7 @@ def test_the_simulated_p_values_are_those_of_the_library() -> None:
 
 
 def test_the_walk_ends_at_the_first_failure() -> None:
-    """Four rules with 0, 5, 40 and 0 errors of 1000: the last one is good, and behind a failure."""
+    """Four rules with 0, 5, 40 and 0 errors of 1000: the last one is good, but comes after a failure."""
     losses = np.zeros((4, 1000))
     losses[1, :5] = losses[2, :40] = 1
     choice = certify(losses, RISK, CONFIDENCE)
@@ -105,7 +105,7 @@ def test_nothing_certified_is_never_to_stop() -> None:
 @pytest.mark.parametrize("risk", [0.005, 0.01, 0.05, 0.5])
 @pytest.mark.parametrize("confidence", [0.6, 0.9, 0.95, 0.99])
 def test_so_many_examples_are_needed_and_no_more(risk: float, confidence: float) -> None:
-    least = needed(risk, confidence)
+    least = examples_needed(risk, confidence)
     assert certify(np.zeros((1, least)), risk, confidence).index == 0
     if least > 1:
         assert certify(np.zeros((1, least - 1)), risk, confidence).index is None
@@ -114,8 +114,8 @@ def test_so_many_examples_are_needed_and_no_more(risk: float, confidence: float)
 
 
 def test_the_known_number_for_one_percent() -> None:
-    assert needed(0.01, 0.95) == 299
-    assert needed(1e-17, 0.95) == pytest.approx(3e17, rel=0.01)  # where 1 - risk is 1
+    assert examples_needed(0.01, 0.95) == 299
+    assert examples_needed(1e-17, 0.95) == pytest.approx(3e17, rel=0.01)  # where 1 - risk is 1
 
 
 def test_bounds_hold_the_mean_and_shrink_with_more_examples() -> None:
@@ -153,4 +153,4 @@ def test_a_table_without_rules_or_examples_is_refused(shape: tuple[int, ...]) ->
 @pytest.mark.parametrize(("risk", "confidence", "named"), [(5, 0.95, "risk"), (0, 0.95, "risk"), (0.01, 95, "conf")])
 def test_percentages_are_not_shares(risk: float, confidence: float, named: str) -> None:
     with pytest.raises(RequestError, match=f"{named}.*above 0 and below 1"):
-        needed(risk, confidence)
+        examples_needed(risk, confidence)

@@ -110,7 +110,7 @@ def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Pat
     assert "336 steps of 16 examples" in trained.stdout
     assert "for always predicting that share" in trained.stdout
     refused = run("calibrate", *words, "--judge", judge, "--out", out, code=2)
-    assert "all examples taught the judge" in refused.stderr
+    assert "trained on all these examples" in refused.stderr
     more = tmp_path / "more.txt"
     more.write_text(prompts.read_text().replace("Tom", "Ann") + "\n" + PROMPTS[0])
     done = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--out", out, *GOAL[:4])

@@ -62,7 +62,7 @@ def test_success_with_answers_in_python(checkpoint: Path, tmp_path: Path) -> Non
         for name, one in (("a", given), ("b", file))
     )
     assert listed == read
-    assert max(trial.empirical_risk for trial in listed.walk.trials) > 0, "right answers can be lost"
+    assert max(trial.empirical_risk for trial in listed.search.trials) > 0, "right answers can be lost"
     bare: Any = [*given[:3], {"prompt": "Tom has 4 balls.", "id": "ball"}]
     with pytest.raises(RequestError, match=r'1 prompts \(first: ball\) have no "answer"'):
         calibrate(str(checkpoint), prompts=bare, work=tmp_path / "c", loss="success", options=LAYOUT)

@@ -140,7 +140,7 @@ def write_dream(folder: Path, shards: int = 1, **changes: Any) -> Path:
 
 
 def a_pass(canvas: Tensor, padding: tuple[int, ...] | None = None, prompt: int = 0) -> Inputs:
-    """Every column of `canvas` [b, L], with `padding` blank columns in front of each row, all asked."""
+    """Every column of `canvas` [b, L], with `padding` blank columns before each row, all read."""
     rows, length = canvas.shape
     columns = torch.arange(length).expand(rows, length)
     pads = torch.tensor(padding or (0,) * rows)[:, None]

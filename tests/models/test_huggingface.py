@@ -144,7 +144,7 @@ def test_a_window_that_is_too_long_names_the_option(tmp_path: Path) -> None:
         next(decode(model, state, request.recipe))
     assert str(refused.value) == (
         "the text has 258 tokens (2 of the prompt with its padding and 256 of the window); this model's positions end "
-        "at 22: ask for a window of at most 20 with max_new_tokens (--max-new-tokens), which is 256 where nobody says"
+        "at 22: ask for a window of at most 20 with max_new_tokens (--max-new-tokens), which is 256 by default"
     )
     assert too_long(30, 40, 22).endswith("end at 22: the prompt alone is too long")
 

@@ -75,7 +75,7 @@ def test_rows_and_columns_come_and_go(model: Denoiser) -> None:
     cache.grow(5, 12)  # more rows than ever
     check(cache.view(torch.tensor([0, 1])))
     cache.keep([0, 1])
-    cache.grow(2, 16)  # more columns than ever: four blank ones in front of every row
+    cache.grow(2, 16)  # more columns than ever: four blank ones before every row
     check(cache.view(None), blank=4)
     cache.trim(3)
     check(cache.view(None), blank=1)

@@ -6,13 +6,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from foretell.plots.scaling import Series, scaling
+from foretell.plots.scaling import Series, plot_scaling
 
 
 def test_slopes_and_panels() -> None:
     square = Series((1, 2, 4), (3, 12, 48), (5, 10, 20))
     assert square.slopes == pytest.approx((2, 1))
-    figure = scaling({"rows": square, "window": Series((64, 128), (1, 1), (1, 2))})
+    figure = plot_scaling({"rows": square, "window": Series((64, 128), (1, 1), (1, 2))})
     assert [axes.get_xlabel() for axes in figure.axes] == ["rows", "window"]
     expected, measured = figure.axes[0].lines
     assert np.asarray(measured.get_ydata()).tolist() == [3, 12, 48]

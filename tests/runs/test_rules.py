@@ -53,7 +53,7 @@ def test_a_change_of_whatever_a_replay_runs_through_makes_it_anew(
     rules: Any, run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files: set[Path] = set()
-    for name in ("outcomes", "taught", "labels"):
+    for name in ("replay_rules", "fit_judge", "collect_labels"):
         monkeypatch.setattr(rules, name, watched(getattr(rules, name), files))
     run("certified", checkpoint, "--tasks", "choice", "--limit", "2", "--taught", "2")
     assert len(files) > 20
@@ -88,7 +88,7 @@ def test_what_is_kept_is_what_the_imported_code_made(
         made.append(1)
         return Outcomes(*(np.zeros(0),) * 4)
 
-    monkeypatch.setattr(rules, "outcomes", counted)
+    monkeypatch.setattr(rules, "replay_rules", counted)
     for _ in range(2):
         pool.replay(FAMILIES["entropy"])
     assert len(made) == 1
@@ -101,7 +101,7 @@ def test_what_is_kept_is_what_the_imported_code_made(
 
 
 def test_a_judge_under_another_name_is_the_same_family(rules: Any, pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    family = replace(FAMILIES["entropy"], region=Masked(), seen=frozenset({"a"}))
+    family = replace(FAMILIES["entropy"], region=Masked(), fitted_to=frozenset({"a"}))
     assert family.published is not None
     monkeypatch.setattr(rules, "taught", lambda *_: argparse.Namespace(save=Path.touch))
     monkeypatch.setattr(rules, "judged", lambda _: family)

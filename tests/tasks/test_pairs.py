@@ -39,9 +39,9 @@ def test_bad_lines_are_named(line: str, tmp_path: Path) -> None:
 def test_unknown_words_and_long_responses_are_refused() -> None:
     encoder = Encoder(Tokenizer.from_file(str(TINY / "tokenizer.json")))
     with pytest.raises(VocabularyError, match="qwerty"):
-        encoder.row(Problem("x", "Tom", (Piece("The answer is qwerty", 2),), "", "", 0), 8, pinned=False)
+        encoder.lay_out(Problem("x", "Tom", (Piece("The answer is qwerty", 2),), "", "", 0), 8, pinned=False)
     with pytest.raises(RecipeError, match="does not fit a window of 2"):
-        encoder.row(Problem("x", "Tom", (Piece("The answer is Tom", 2),), "", "", 0), 2, pinned=False)
+        encoder.lay_out(Problem("x", "Tom", (Piece("The answer is Tom", 2),), "", "", 0), 2, pinned=False)
 
 
 @pytest.mark.parametrize("text", ["steps = [", "steps = 3", 'model = "m"\nout = "o"\nmasking = { typo = 1 }'])

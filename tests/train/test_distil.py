@@ -1,4 +1,4 @@
-"""Distilling: what the student is told, that it learns it, that a run can be interrupted."""
+"""Distillation: the targets of the student, that it learns them, and that a run can be interrupted."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Inputs, Readout
 from foretell.models.llada import save_llada
 from foretell.models.transformer import Transformer, TransformerConfig
-from foretell.train.batches import Batch, ChatEncoder, batches, canvas
+from foretell.train.batches import Batch, ChatEncoder, build_inputs, generate_batches
 from foretell.train.config import DistilRecipe
-from foretell.train.distil import Distilling, beliefs, distil, divergence, targets
+from foretell.train.distil import Distillation, compute_log_probs, compute_targets, distil, divergence
 
 Recipes = Callable[..., DistilRecipe]
 MASK, VOCABULARY = 3, 8
@@ -48,7 +48,7 @@ def log_of(recipe: DistilRecipe) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (recipe.out / "log.jsonl").read_text().splitlines()]
 
 
-def weights_of(run: Distilling) -> Tensor:
+def weights_of(run: Distillation) -> Tensor:
     return torch.nn.utils.parameters_to_vector(run.ema.parameters())
 
 
@@ -77,20 +77,20 @@ class Counting:
 def hidden_batch(rows: int, window: int, hidden: int) -> Batch:
     """Rows with a prompt of three tokens, the first `hidden` of the window masked."""
     tokens = np.where(np.arange(window) < hidden, MASK, 5)
-    inputs = canvas([[1, 4, 6]] * rows, np.tile(tokens, (rows, 1)), pad=2)
+    inputs = build_inputs([[1, 4, 6]] * rows, np.tile(tokens, (rows, 1)), pad=2)
     row, at = torch.arange(rows).repeat_interleave(hidden), torch.arange(hidden).repeat(rows)
     return Batch(inputs, row, at, torch.full_like(row, 5), torch.full((rows * hidden,), 1 / (rows * hidden)))
 
 
 def believed(left: int) -> Tensor:
-    """`Counting`'s log-probabilities with so many masks left, without the mask's own."""
+    """`Counting`'s log-probabilities with this number of masks left, without the mask's own."""
     logits = torch.arange(VOCABULARY) * left / 50.0
     return logits.index_fill(0, torch.tensor([MASK]), -torch.inf).log_softmax(0)
 
 
 def test_a_token_takes_its_target_from_the_step_that_reveals_it_or_from_the_last() -> None:
     teacher, batch = Counting(), hidden_batch(rows=6, window=10, hidden=8)
-    wanted = targets(teacher, batch, 0.3, torch.Generator().manual_seed(0)).view(6, 8, VOCABULARY)
+    wanted = compute_targets(teacher, batch, 0.3, torch.Generator().manual_seed(0)).view(6, 8, VOCABULARY)
     first, second = (shown[:, -10:-2] for shown in teacher.shown)  # the last two of the window are not hidden
     assert bool((first == MASK).all())
     kept = [i for i in range(VOCABULARY) if i != MASK]
@@ -114,30 +114,32 @@ def test_prompts_are_those_of_the_engine(checkpoint: Path, literate: Path) -> No
 
 def test_a_teacher_needs_no_output_for_the_mask() -> None:
     batch = hidden_batch(rows=2, window=10, hidden=8)
-    found = beliefs(Counting(mask_id=VOCABULARY), batch, batch.inputs.canvas, torch.ones_like(batch.row).bool())
+    found = compute_log_probs(
+        Counting(mask_id=VOCABULARY), batch, batch.inputs.canvas, torch.ones_like(batch.row).bool()
+    )
     assert torch.allclose(found, (torch.arange(VOCABULARY) * 8 / 50.0).log_softmax(0).expand(16, -1))
 
 
 def test_masks_are_revealed_as_the_linear_schedule_says() -> None:
     teacher, batch = Counting(), hidden_batch(rows=500, window=10, hidden=8)
-    targets(teacher, batch, 0.2, torch.Generator().manual_seed(0))
+    compute_targets(teacher, batch, 0.2, torch.Generator().manual_seed(0))
     share = (teacher.shown[1][:, -10:-2] != MASK).float().mean().item()
     assert share == pytest.approx(0.2 / 0.8, abs=0.02)
     teacher = Counting()
-    targets(teacher, batch, 0.8, torch.Generator().manual_seed(0))  # from t = 0.8 to 0
+    compute_targets(teacher, batch, 0.8, torch.Generator().manual_seed(0))  # from t = 0.8 to 0
     assert MASK not in teacher.shown[1]
 
 
 def test_revealed_tokens_are_drawn_from_the_teacher() -> None:
     teacher, batch = Counting(), hidden_batch(rows=1000, window=4, hidden=4)
-    targets(teacher, batch, 1.0, torch.Generator().manual_seed(0))
+    compute_targets(teacher, batch, 1.0, torch.Generator().manual_seed(0))
     seen = torch.bincount(teacher.shown[1][:, -4:].flatten(), minlength=VOCABULARY) / 4000
     assert torch.allclose(seen, believed(4).exp(), atol=0.02)
 
 
 def test_the_mask_is_never_a_target() -> None:
     teacher, batch = Counting(loved=MASK), hidden_batch(rows=20, window=6, hidden=6)
-    wanted = targets(teacher, batch, 1.0, torch.Generator().manual_seed(0)).exp()
+    wanted = compute_targets(teacher, batch, 1.0, torch.Generator().manual_seed(0)).exp()
     assert wanted[:, MASK].max() == 0.0
     assert torch.allclose(wanted.sum(-1), torch.ones(120))
     assert MASK not in teacher.shown[1]
@@ -145,15 +147,15 @@ def test_the_mask_is_never_a_target() -> None:
 
 def test_only_hidden_positions_of_the_response_are_touched_and_counted(distil_recipe: Recipes) -> None:
     chosen = distil_recipe(mix={"choice": 1.0}, rows={"choice": 4})
-    run = Distilling.start(chosen, 0)
+    run = Distillation.start(chosen, 0)
     encoder = run.encoder()
-    batch = next(batches(chosen, encoder, 0, 0))[1]
+    batch = next(generate_batches(chosen, encoder, 0, 0))[1]
     prompt = batch.inputs.canvas.shape[1] - 32
     masked = batch.inputs.canvas == encoder.mask
     assert not masked[:, :prompt].any()
     assert masked.sum() == len(batch.row)
     teacher = Counting()
-    targets(teacher, batch, 0.5, torch.Generator().manual_seed(0))
+    compute_targets(teacher, batch, 0.5, torch.Generator().manual_seed(0))
     changed = teacher.shown[0] != teacher.shown[1]
     assert changed.any()
     assert not (changed & ~masked).any()
@@ -170,20 +172,22 @@ def test_both_directions_by_hand() -> None:
 
 
 def test_a_student_begins_as_its_teacher(distil_recipe: Recipes) -> None:
-    run = Distilling.start(distil_recipe(rounds=[[0.01, 8]]), 0)  # so slow that two steps reveal next to nothing
-    batch = next(batches(run.recipe, run.encoder(), 0, 0))[1]
+    run = Distillation.start(distil_recipe(rounds=[[0.01, 8]]), 0)  # so slow that two steps reveal next to nothing
+    batch = next(generate_batches(run.recipe, run.encoder(), 0, 0))[1]
     assert run.advance(batch) == pytest.approx(0.0, abs=1e-3)
-    assert Distilling.start(distil_recipe(rounds=[[8, 8]]), 0).advance(batch) > 0.01
+    assert Distillation.start(distil_recipe(rounds=[[8, 8]]), 0).advance(batch) > 0.01
 
 
-def distance(run: Distilling, student: Transformer, held: list[Batch], dt: float) -> float:
+def distance(run: Distillation, student: Transformer, held: list[Batch], dt: float) -> float:
     """From what two steps of the teacher say, on batches and draws that stay the same."""
     total = 0.0
     for index, batch in enumerate(held):
-        wanted = targets(run.teacher, batch, dt, torch.Generator().manual_seed(index))
+        wanted = compute_targets(run.teacher, batch, dt, torch.Generator().manual_seed(index))
         with torch.no_grad():
-            said = beliefs(student, batch, batch.inputs.canvas, torch.ones_like(batch.row, dtype=torch.bool))
-        total += float((divergence(said, wanted, "reverse") * batch.weight).sum())
+            predicted = compute_log_probs(
+                student, batch, batch.inputs.canvas, torch.ones_like(batch.row, dtype=torch.bool)
+            )
+        total += float((divergence(predicted, wanted, "reverse") * batch.weight).sum())
     return total / len(held)
 
 
@@ -192,11 +196,11 @@ def test_the_student_comes_closer_to_two_steps_of_its_teacher(distil_recipe: Rec
         model=str(sensitive), rounds=[[6, 60]], rate=3e-3, pace=[[0, 1], [0.5, 1], [1, 0]], average_every=5,
         mix={"sudoku": 1.0}, rows={"sudoku": 8},
     )  # fmt: skip
-    run = Distilling.start(chosen, 0)
-    unseen = batches(chosen, run.encoder(), 7, 0)  # another process's
+    run = Distillation.start(chosen, 0)
+    unseen = generate_batches(chosen, run.encoder(), 7, 0)  # another process's
     held = [next(unseen)[1] for _ in range(8)]
     assert distance(run, run.model, held, 6 / 24) > 0.08
-    stream = batches(chosen, run.encoder(), 0, 0)
+    stream = generate_batches(chosen, run.encoder(), 0, 0)
     while run.step < chosen.steps:
         run.advance(next(stream)[1])
     assert distance(run, run.ema, held, 6 / 24) < 0.067
@@ -208,29 +212,29 @@ def test_an_interrupted_run_goes_on_with_the_same_losses(
     rounds = [[2, 12], [4, 12]]
     whole, cut = (distil_recipe(out=name, rounds=rounds, test_every=8, test_rows=1) for name in ("whole", "cut"))
     distil(whole)
-    advance = Distilling.advance
-    for last in (6, 18):  # inside either round, behind a checkpoint
+    advance = Distillation.advance
+    for last in (6, 18):  # inside either round, after a checkpoint
 
-        def until(run: Distilling, batch: Batch, last: int = last) -> float:
+        def until(run: Distillation, batch: Batch, last: int = last) -> float:
             if run.step == last:
                 raise KeyboardInterrupt
             return advance(run, batch)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Distilling, "advance", until)
+            patch.setattr(Distillation, "advance", until)
             with pytest.raises(KeyboardInterrupt):
                 distil(cut)
     distil(cut)
     assert log_of(cut) == log_of(whole)
-    assert torch.equal(*(weights_of(Distilling.start(each, 0)) for each in (cut, whole)))
+    assert torch.equal(*(weights_of(Distillation.start(each, 0)) for each in (cut, whole)))
     before = log_of(cut)
     distil(cut)
     assert log_of(cut) == before
 
 
 def test_a_round_begins_with_the_last_ones_student(distil_recipe: Recipes) -> None:
-    run = Distilling.start(distil_recipe(rounds=[[4, 8], [8, 8]]), 0)
-    stream = batches(run.recipe, run.encoder(), 0, 0)
+    run = Distillation.start(distil_recipe(rounds=[[4, 8], [8, 8]]), 0)
+    stream = generate_batches(run.recipe, run.encoder(), 0, 0)
     first = run.teacher.head.weight.clone()
     while run.step < 7:
         run.advance(next(stream)[1])
@@ -248,8 +252,8 @@ def test_a_round_begins_with_the_last_ones_student(distil_recipe: Recipes) -> No
 
 
 def outcome(recipe: DistilRecipe) -> Tensor:
-    run = Distilling.start(recipe, 0)
-    stream = batches(recipe, run.encoder(), 0, 0)
+    run = Distillation.start(recipe, 0)
+    stream = generate_batches(recipe, run.encoder(), 0, 0)
     while run.step < recipe.steps:
         run.advance(next(stream)[1])
     return weights_of(run)
@@ -280,9 +284,9 @@ def test_every_setting_changes_the_student(distil_recipe: Recipes) -> None:
 
 def test_each_process_draws_its_own(distil_recipe: Recipes) -> None:
     chosen = distil_recipe()
-    start, copied = pickle.loads(pickle.dumps((Distilling.start, chosen)))  # as another process gets them
+    start, copied = pickle.loads(pickle.dumps((Distillation.start, chosen)))  # as another process gets them
     assert copied == chosen
     runs = [start(chosen, rank) for rank in (0, 0, 1)]
-    batch = next(batches(chosen, runs[0].encoder(), 0, 0))[1]
+    batch = next(generate_batches(chosen, runs[0].encoder(), 0, 0))[1]
     first, same, other = (run.advance(batch) for run in runs)
     assert first == same != other

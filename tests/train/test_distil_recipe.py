@@ -19,22 +19,22 @@ from foretell.cli.app import app
 from foretell.engine.codec import Codec
 from foretell.errors import ForetellError, ModelError
 from foretell.tasks import TASKS
-from foretell.train.accuracy import accuracy
+from foretell.train.accuracy import measure_accuracy
 from foretell.train.batches import ChatEncoder, Encoder
 from foretell.train.config import DistilRecipe, Round
-from foretell.train.distil import network
+from foretell.train.distil import load_network
 from tests.conftest import TINY
 
 Recipes = Callable[..., DistilRecipe]
 
 
 def test_a_held_out_problem_is_decoded_in_the_students_steps(checkpoint: Path) -> None:
-    model, encoder = network(checkpoint), ChatEncoder(Codec.load(checkpoint), 1.0)
+    model, encoder = load_network(checkpoint), ChatEncoder(Codec.load(checkpoint), 1.0)
     passes: list[int] = []
     model.register_forward_hook(lambda *_: passes.append(1))
     for steps, expected in ((None, 24), (6, 6)):
         passes.clear()
-        accuracy(model, encoder, TASKS["sudoku"], 2, np.random.default_rng(0), steps)
+        measure_accuracy(model, encoder, TASKS["sudoku"], 2, np.random.default_rng(0), steps)
         assert len(passes) == expected
     assert [Round(tokens, 1).budget(24) for tokens in (0.25, 1, 2, 100)] == [24, 12, 6, 1]
 
@@ -51,11 +51,11 @@ def test_prompts_are_the_chat_templates(checkpoint: Path) -> None:
 def test_other_families_are_refused(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_type": "Dream"}))
-    with pytest.raises(ModelError, match="of the dream family; only checkpoints of LLaDA's format"):
-        network(tmp_path)
+    with pytest.raises(ModelError, match="of the dream family; only LLaDA checkpoints"):
+        load_network(tmp_path)
     config.write_text(json.dumps({"model_type": "bert", "architectures": ["BertForMaskedLM"]}))
     with pytest.raises(ModelError, match="a Hugging Face masked LM"):
-        network(tmp_path)
+        load_network(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_command_writes_a_student_that_decodes(
     assert "step 8/8" in done.stdout
     texts = [foretell.load(each).generate("0130", max_new_tokens=8).tokens for each in (checkpoint, student)]
     assert [len(tokens) for tokens in texts] == [8, 8]
-    before, after = (network(each).head.weight for each in (checkpoint, student))
+    before, after = (load_network(each).head.weight for each in (checkpoint, student))
     assert not torch.allclose(before, after, atol=1e-3)
     again = runner.invoke(app, ["distil", str(file)])
     assert "step 8/8" not in again.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretell.train.masks import Masking, counts, cut_at_work, decoding_order, latest, nearness
+from foretell.train.masks import Masking, cut_at_hard_token, draw_counts, draw_order, select_latest, weigh_by_nearness
 
 LEVEL = np.array([1, 1, 0, 2, 2, 0, 3, 3, 0, 4])
 ROWS = np.tile(LEVEL, (64, 1))
@@ -14,14 +14,14 @@ FREE = np.ones_like(ROWS, dtype=bool)
 
 def test_counts_are_one_in_each_stratum() -> None:
     sizes = np.full(50, 100)
-    drawn = np.sort(counts(np.random.default_rng(0), sizes))
+    drawn = np.sort(draw_counts(np.random.default_rng(0), sizes))
     assert all(2 * i <= count <= 2 * i + 2 for i, count in enumerate(drawn))
     assert drawn.min() >= 1
 
 
 def test_latest_hides_exactly_the_count() -> None:
     keys = np.random.default_rng(0).random((5, 9))
-    assert latest(keys, np.array([1, 2, 5, 8, 9])).sum(1).tolist() == [1, 2, 5, 8, 9]
+    assert select_latest(keys, np.array([1, 2, 5, 8, 9])).sum(1).tolist() == [1, 2, 5, 8, 9]
 
 
 def test_pinned_tokens_are_never_hidden_and_something_always_is() -> None:
@@ -48,8 +48,8 @@ def test_uniform_masks_ignore_blocks() -> None:
 
 def test_an_aimed_cut_starts_at_a_token_that_must_be_worked_out() -> None:
     rng = np.random.default_rng(3)
-    keys = decoding_order(rng, ROWS, block=10)
-    hidden = cut_at_work(rng, keys, ROWS, FREE, fallback=FREE)
+    keys = draw_order(rng, ROWS, block=10)
+    hidden = cut_at_hard_token(rng, keys, ROWS, FREE, fallback=FREE)
     first = np.argmin(np.where(hidden, keys, np.inf), axis=1)
     assert (LEVEL[first] >= 2).all()
     assert len(set(hidden.sum(1))) > 3
@@ -59,7 +59,7 @@ def test_rows_without_work_fall_back() -> None:
     easy = np.zeros_like(ROWS)
     fallback = np.random.default_rng(0).random(ROWS.shape) < 0.5
     rng = np.random.default_rng(4)
-    assert (cut_at_work(rng, rng.random(ROWS.shape), easy, FREE, fallback) == fallback).all()
+    assert (cut_at_hard_token(rng, rng.random(ROWS.shape), easy, FREE, fallback) == fallback).all()
 
 
 def test_weights_are_alike_unless_the_loss_has_a_focus() -> None:
@@ -70,7 +70,7 @@ def test_weights_are_alike_unless_the_loss_has_a_focus() -> None:
 def test_a_focus_fades_from_the_next_token_on() -> None:
     keys = np.array([[5.0, 1.0, 3.0, 2.0, 4.0]])
     hidden = np.array([[True, False, True, False, True]])
-    weight = nearness(keys, hidden, focus=2.0)[0]
+    weight = weigh_by_nearness(keys, hidden, focus=2.0)[0]
     assert weight[2] == 1.0 > weight[4] > weight[0] > 0.1
 
 

@@ -21,11 +21,11 @@ from tokenizers import Tokenizer
 from foretell.errors import RecipeError
 from foretell.models.load import load_model
 from foretell.models.transformer import Attention, Transformer, TransformerConfig
-from foretell.train.accuracy import accuracy
-from foretell.train.batches import Encoder, batches
+from foretell.train.accuracy import measure_accuracy
+from foretell.train.batches import Encoder, generate_batches
 from foretell.train.config import TrainRecipe
-from foretell.train.run import clear, write_model
-from foretell.train.train import Training, initialise, loss_of, pace, train
+from foretell.train.run import clear_run, write_model
+from foretell.train.train import Training, compute_loss, initialise, rate_factor, train
 
 Recipes = Callable[..., TrainRecipe]
 COMMAND = [sys.executable, "-c", "from foretell.cli import main; main()", "train"]
@@ -72,19 +72,19 @@ def test_a_finished_run_is_not_run_again(recipe: Recipes) -> None:
     before = log_of(chosen)
     train(chosen)
     assert log_of(chosen) == before
-    clear(chosen)
+    clear_run(chosen)
     assert Training.start(chosen, 0).step == 0
 
 
 def test_batches_are_a_function_of_the_step(recipe: Recipes) -> None:
     chosen = recipe()
     encoder = Encoder(Tokenizer.from_file(str(chosen.model / "tokenizer.json")))
-    stream = batches(chosen, encoder, 0, 0)
+    stream = generate_batches(chosen, encoder, 0, 0)
     early = [next(stream) for _ in range(21)]
-    late = next(batches(chosen, encoder, 0, 20))
+    late = next(generate_batches(chosen, encoder, 0, 20))
     assert late[0] == early[20][0]
     assert torch.equal(late[1].inputs.canvas, early[20][1].inputs.canvas)
-    other = next(batches(chosen, encoder, 1, 20))
+    other = next(generate_batches(chosen, encoder, 1, 20))
     assert other[0] != late[0] or not torch.equal(other[1].inputs.canvas, late[1].inputs.canvas)
 
 
@@ -92,7 +92,7 @@ def test_the_mix_changes_in_the_course_of_a_run(recipe: Recipes) -> None:
     later = [{"start": 16, "mix": {"sums": 1.0}}]
     chosen = recipe(later=later, rows={"sudoku": 4, "countdown": 4, "sums": 4})
     encoder = Encoder(Tokenizer.from_file(str(chosen.model / "tokenizer.json")))
-    stream = batches(chosen, encoder, 0, 0)
+    stream = generate_batches(chosen, encoder, 0, 0)
     names = [next(stream)[0] for _ in range(20)]
     assert set(names[:16]) == {"sudoku", "countdown"}
     assert set(names[16:]) == {"sums"}
@@ -103,7 +103,7 @@ def test_the_mix_changes_in_the_course_of_a_run(recipe: Recipes) -> None:
 def test_a_rows_share_of_the_loss_is_independent_of_what_is_hidden(recipe: Recipes) -> None:
     chosen = recipe(mix={"sudoku": 1.0}, eos_weight=1.0)
     encoder = Encoder(Tokenizer.from_file(str(chosen.model / "tokenizer.json")), chosen.eos_weight)
-    batch = next(batches(chosen, encoder, 0, 0))[1]
+    batch = next(generate_batches(chosen, encoder, 0, 0))[1]
     shares = torch.zeros(4).index_add_(0, batch.row, batch.weight)
     assert torch.allclose(shares, torch.full((4,), 0.25))
     hidden = batch.inputs.canvas[:, -24:] == encoder.mask
@@ -113,15 +113,15 @@ def test_a_rows_share_of_the_loss_is_independent_of_what_is_hidden(recipe: Recip
 def test_the_loss_is_the_cross_entropy_of_hidden_tokens(recipe: Recipes) -> None:
     chosen = recipe(mix={"countdown": 1.0})
     encoder = Encoder(Tokenizer.from_file(str(chosen.model / "tokenizer.json")))
-    batch = next(batches(chosen, encoder, 0, 0))[1]
+    batch = next(generate_batches(chosen, encoder, 0, 0))[1]
     model = Training.start(chosen, 0).model
     logits = model(batch.inputs)(batch.row, batch.at).log_softmax(-1)
     by_hand = sum(-logits[i, t] * w for i, (t, w) in enumerate(zip(batch.target, batch.weight, strict=True)))
-    assert torch.allclose(loss_of(model, batch), torch.as_tensor(by_hand))
+    assert torch.allclose(compute_loss(model, batch), torch.as_tensor(by_hand))
 
 
 def test_the_learning_rate_rises_and_falls_to_zero(recipe: Recipes) -> None:
-    rates = [pace(step, recipe(steps=100)) for step in range(101)]
+    rates = [rate_factor(step, recipe(steps=100)) for step in range(101)]
     assert rates[0] == pytest.approx(0.01)
     assert rates[2:51] == [1.0] * 49
     assert rates[75] == pytest.approx(0.5)
@@ -130,7 +130,7 @@ def test_the_learning_rate_rises_and_falls_to_zero(recipe: Recipes) -> None:
 
 def test_the_learning_rate_follows_the_points(recipe: Recipes) -> None:
     chosen = recipe(steps=100, pace=[[0, 1.0], [50, 0.5], [100, 0.0]])
-    assert [pace(step, chosen) for step in (0, 25, 50, 75, 100)] == [1.0, 0.75, 0.5, 0.25, 0.0]
+    assert [rate_factor(step, chosen) for step in (0, 25, 50, 75, 100)] == [1.0, 0.75, 0.5, 0.25, 0.0]
 
 
 def test_a_fresh_network_hands_on_what_it_looks_at() -> None:
@@ -151,7 +151,7 @@ def test_the_written_model_is_half_as_large_and_gives_the_same_logits(tmp_path: 
         assert "model.transformer.blocks.1.ff_proj.weight" in file.keys()  # noqa: SIM118
         assert file.get_tensor("model.transformer.ff_out.weight").dtype == torch.float16
     encoder = Encoder(Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json")))
-    batch = next(batches(chosen, encoder, 0, 0))[1]
+    batch = next(generate_batches(chosen, encoder, 0, 0))[1]
     loaded = load_model(tmp_path / "model", dtype="float32")
     ours = Training.start(chosen, 0).ema
     with torch.no_grad():
@@ -163,7 +163,7 @@ def test_accuracy_counts_right_answers(recipe: Recipes) -> None:
     chosen = recipe()
     encoder = Encoder(Tokenizer.from_file(str(chosen.model / "tokenizer.json")))
     model = Training.start(chosen, 0).model
-    assert accuracy(model, encoder, chosen.tasks["countdown"], 3, np.random.default_rng(0)) == 0.0
+    assert measure_accuracy(model, encoder, chosen.tasks["countdown"], 3, np.random.default_rng(0)) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Calibration: the fastest stopping rule of some families whose risk is shown to be small, with its certificate."""
+"""Calibration: find the fastest stopping rule whose risk is proven to be small, and write its certificate."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from foretell.certify.decodings import evaluation_for, example_key, without_stopping
-from foretell.certify.families import ALL, Family, by_tokens
-from foretell.certify.outcomes import outcomes
-from foretell.certify.replay import Case, studied
-from foretell.certify.search import Families, FamilySearch, RiskGoal, Trial, fastest
+from foretell.certify.families import ALL, Family, with_token_clock
+from foretell.certify.outcomes import replay_rules
+from foretell.certify.replay import Case, run_study
+from foretell.certify.search import Families, FamilySearch, RiskGoal, Trial, find_fastest
 from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
 from foretell.engine.folder import folder_of
@@ -41,41 +41,43 @@ READ_THE_ANSWER = (Persistent, Prophet, Stable, Sure)
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
+    """The certificate of the chosen rule, and the searches that led to it."""
+
     certificate: Certificate
-    walks: tuple[FamilySearch, ...]  # one along each family
+    searches: tuple[FamilySearch, ...]  # one per family
 
     @property
-    def walk(self) -> FamilySearch:
-        """The one that the rule is of."""
-        return fastest(self.walks)
+    def search(self) -> FamilySearch:
+        """The search that found the certified rule."""
+        return find_fastest(self.searches)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A calibration made ready: what is decoded in full, and the rules to be replayed on it."""
+    """A prepared calibration: the examples to decode without stopping, and the rules to replay on them."""
 
     bench: PreparedEvaluation
     goal: RiskGoal
     families: tuple[Family, ...]
-    recipe: Recipe  # of the decodings
-    layouts: tuple[Layout, ...]  # of all examples
-    examples: tuple[Example, ...]  # those that no rule has been fitted to
-    other: PreparedEvaluation | None = None  # whose answers count; None: those of the decodings themselves
+    recipe: Recipe  # used for the decodings; it never stops early
+    layouts: tuple[Layout, ...]  # one per example
+    examples: tuple[Example, ...]  # without those that a rule was fitted to
+    other: PreparedEvaluation | None = None  # the recipe to compare answers with; None: the decodings themselves
 
     @classmethod
     def prepare(cls, what: Evaluation, goal: RiskGoal) -> Calibration:
-        """Everything that can be wrong is found here. `what` has one recipe, whose own stopping rule is left out."""
+        """Check all inputs before anything is decoded. `what` has one recipe; its own stopping rule is ignored."""
         require_extra("lab")
         families = goal.families
-        bench, orders = without_stopping(what, _watching(families), families[0].region)
+        bench, orders = without_stopping(what, _combine_readers(families), families[0].region)
         recipe = replace(orders[0].recipe, stop=Never())
         if recipe.transfer.parallel:
-            families = tuple(map(by_tokens, families))
+            families = tuple(map(with_token_clock, families))
         for rule in (rule for family in families for rule in family.rules):
-            replace(recipe, stop=rule)  # an error where the two do not go together
-        other = None if goal.against is None else _against(what, goal.against, bench.engine)
-        seen = frozenset[str]().union(*(family.seen for family in families))
-        examples = tuple(one for one in bench.examples if example_key(one) not in seen)
+            replace(recipe, stop=rule)  # raises if the rule and the recipe cannot be combined
+        other = None if goal.against is None else _prepare_comparison(what, goal.against, bench.engine)
+        fitted_to = frozenset[str]().union(*(family.fitted_to for family in families))
+        examples = tuple(one for one in bench.examples if example_key(one) not in fitted_to)
         made = cls(bench, goal, families, recipe, tuple(order.layout for order in orders), examples, other)
         made._check()
         return made
@@ -87,74 +89,73 @@ class Calibration:
         if self.recipe.verify != Trust():
             raise RequestError(
                 f"with verify={format_value(self.recipe.verify)} no rule can be certified: the trace of a full "
-                "decoding does not hold what looking over an early commit would change"
+                "decoding does not record what rechecking an early commit would change"
             )
         if self.recipe.cache != Off() and (first.answer is None or self.recipe.region.sought):
             raise RequestError(
-                f"with cache={format_value(self.recipe.cache)} a rule can be certified only where the answer is laid "
-                "out (a suffix and an answer length): a trace does not hold what a commit would compute elsewhere"
+                f"with cache={format_value(self.recipe.cache)} a rule can be certified only if the answer "
+                "has a fixed place (a suffix and an answer length): a trace lacks what a commit would compute elsewhere"
             )
         if not self.examples:
             raise RequestError(
-                f"all examples taught the judge; calibrate it on others of {task}: more, or another seed"
+                f"the judge was trained on all these examples; calibrate it on others of {task}: more, or another seed"
             )
-        bare = [one.id for one in self.examples if not one.data.get(LABELLED, True)]
-        if self.goal.loss == "success" and bare:
+        unlabelled = [one.id for one in self.examples if not one.data.get(LABELLED, True)]
+        if self.goal.loss == "success" and unlabelled:
             raise RequestError(
-                f'the loss "success" needs right answers, and {len(bare)} prompts (first: {bare[0]}) have no "answer"; '
-                'give them one, or use the loss "consistency"'
+                f'the loss "success" needs right answers, and {len(unlabelled)} prompts (first: {unlabelled[0]}) have '
+                'no "answer"; give them one, or use the loss "consistency"'
             )
 
     @property
     def notes(self) -> list[str]:
-        """What someone has to know before it runs."""
+        """Warnings to show before the calibration runs."""
         count = len(self.bench.examples)
-        fitted, fresh = count - len(self.examples), len({example_key(one) for one in self.examples})
-        told = {
-            f"{fitted} of {count} examples taught the judge and are left out": fitted,
-            f"only {fresh} of {len(self.examples)} examples differ, and all are counted as if drawn afresh: what is "
-            "shown holds only for questions that repeat as often": len(self.examples) - fresh,
+        fitted, distinct = count - len(self.examples), len({example_key(one) for one in self.examples})
+        warnings = {
+            f"{fitted} of {count} examples were used to train the judge and are left out": fitted,
+            f"only {distinct} of {len(self.examples)} examples are distinct, but all count as independent draws: "
+            "the certificate holds only for questions that repeat as often": len(self.examples) - distinct,
             self.goal.shortage(len(self.examples)) or "": 1,
         }
-        return [text for text, applies in told.items() if text and applies]
+        return [text for text, applies in warnings.items() if text and applies]
 
     def run(self, watch: Watch | None = None) -> Calibrated:
-        """Decode what is not there yet, replay every family, walk along it."""
+        """Decode the examples that are not stored yet, replay every family on them, and certify the fastest rule."""
         wanted = {one.id for one in self.examples}
-        cases = [case for case in studied(self.bench, watch).cases if case.example.id in wanted]
-        against = self._compared(cases, watch)
-        walks = tuple(
-            FamilySearch.along(family, outcomes(cases, family.rules, against=against), self.goal)
+        cases = [case for case in run_study(self.bench, watch).cases if case.example.id in wanted]
+        against = self._comparison_records(cases, watch)
+        searches = tuple(
+            FamilySearch.run(family, replay_rules(cases, family.rules, against=against), self.goal)
             for family in self.families
         )
-        return Calibrated(self._certificate(walks), walks)
+        return Calibrated(self._certificate(searches), searches)
 
     @property
     def total(self) -> int:
-        """Decodings that it takes."""
+        """The number of decodings that the calibration needs."""
         return self.bench.total + (0 if self.other is None else self.other.total)
 
     @property
-    def there(self) -> list[Record]:
-        """Those that are there already."""
-        return [
-            one for bench in (self.bench, self.other) if bench is not None for one in read_records(bench.evaluation.out)
-        ]
+    def finished(self) -> list[Record]:
+        """The records of decodings that are already stored."""
+        folders = [bench.evaluation.out for bench in (self.bench, self.other) if bench is not None]
+        return [record for folder in folders for record in read_records(folder)]
 
-    def _compared(self, cases: Sequence[Case], watch: Watch | None) -> list[Record] | None:
+    def _comparison_records(self, cases: Sequence[Case], watch: Watch | None) -> list[Record] | None:
         if self.other is None:
             return None
         by_id = {record.id: record for record in run(self.other, watch)}
         return [by_id[case.example.id] for case in cases]
 
-    def _certificate(self, walks: Sequence[FamilySearch]) -> Certificate:
+    def _certificate(self, searches: Sequence[FamilySearch]) -> Certificate:
         what, engine, first = self.bench.evaluation, self.bench.engine, self.layouts[0]
-        walk = fastest(walks)
-        chosen, pins = walk.boldest, {layout.pins for layout in self.layouts}
+        search = find_fastest(searches)
+        chosen, pins = search.boldest, {layout.pins for layout in self.layouts}
         return Certificate(
             stop="never" if chosen is None else chosen.stop,
             certified=chosen is not None,
-            says=self._failed(walks) if chosen is None else self._promise(chosen),
+            says=self._explain_failure(searches) if chosen is None else self._describe_promise(chosen),
             recipe=str(self.recipe),
             against=str(self.recipe if self.other is None else _recipe_of(self.other)),
             window=first.length,
@@ -171,33 +172,37 @@ class Calibration:
             risk=self.goal.risk,
             confidence=self.goal.confidence,
             empirical_risk=0.0 if chosen is None else round(chosen.empirical_risk, 6),
-            upper_bound=round(walk.bound, 6),
+            upper_bound=round(search.bound, 6),
             speedup=1.0 if chosen is None else round(chosen.speedup, 4),
-            family=walk.family.name,
+            family=search.family.name,
             setting=None if chosen is None else chosen.setting,
             version=version("foretell"),
         )
 
-    def _promise(self, chosen: Trial) -> str:
+    def _describe_promise(self, chosen: Trial) -> str:
         goal, count = self.goal, len(self.examples)
         full = "full decoding" if goal.against is None else f"{goal.against!r}"
-        loses = f"gets another answer than {full}" if goal.loss == "consistency" else f"loses a right answer of {full}"
+        loses = (
+            f"gives a different answer than {full}" if goal.loss == "consistency" else f"loses a right answer of {full}"
+        )
         errors = round(chosen.empirical_risk * count)
-        shared = f"; {len(self.families)} families of rules were tried and share that" if self.families[1:] else ""
+        shared = f"; {len(self.families)} families of rules were tried and share delta" if self.families[1:] else ""
         return (
             f"with confidence {goal.confidence:g}, stopping early {loses} on at most {100 * goal.risk:.4g}% of "
             f"examples like the {count} it was calibrated on ({errors} of those){shared}"
         )
 
-    def _failed(self, walks: Sequence[FamilySearch]) -> str:
+    def _explain_failure(self, searches: Sequence[FamilySearch]) -> str:
         count = len(self.examples)
-        safest = min(walk.trials[0].empirical_risk for walk in walks)
-        named = " or ".join(walk.family.name for walk in walks)
+        safest = min(search.trials[0].empirical_risk for search in searches)
+        named = " or ".join(search.family.name for search in searches)
         why = self.goal.shortage(count) or (
-            f"no member of {named} keeps a risk of {100 * self.goal.risk:.4g}%; the safest already loses {safest:.2%} "
-            f"of {count} examples"
+            f"no rule of {named} is shown to have a risk of at most {100 * self.goal.risk:.4g}%; the safest loses "
+            f"{safest:.2%} of {count} examples"
         )
-        return why if self.goal.against is None else f"{why}; use {self.goal.against!r}, which it was compared with"
+        return (
+            why if self.goal.against is None else f"{why}; use {self.goal.against!r}, the recipe it was compared with"
+        )
 
 
 def calibrate(
@@ -217,12 +222,12 @@ def calibrate(
     options: Mapping[str, Any] | None = None,
     **evaluation: Any,
 ) -> Calibrated:
-    """The fastest rule of `family` that keeps `risk` with `confidence` on a task or on prompts, written to `out`.
+    """Certify the fastest rule of `family` that keeps `risk` with `confidence` on a task or prompts; write it to `out`.
 
-    Several families share 1 - `confidence`. Answers and steps are compared with those of the recipe without a rule, or
-    of another one, `against`. `options` are those of `generate` (a window, a suffix, ...), `evaluation` those of
-    `Evaluation` (limit, seed, batch_size, workers, ...). Decodings are kept in `work`, so that the same call again goes
-    on where it was.
+    Several families share 1 - `confidence`. Answers and steps are compared with those of the same recipe without
+    stopping, or with those of another recipe, `against`. `options` are the options of `generate` (a window, a suffix,
+    ...), `evaluation` those of `Evaluation` (limit, seed, batch_size, workers, ...). Decodings are stored in `work`, so
+    repeating an interrupted call resumes it.
     """
     goal = RiskGoal(risk, confidence, loss, family, against)
     what = evaluation_for(model, task, prompts, recipe, out, work, options or {}, **evaluation)
@@ -232,18 +237,18 @@ def calibrate(
     return made
 
 
-def _watching(families: Sequence[Family]) -> Stop:
-    """A rule that reads what those of the families read: the same one for all that read just the answer."""
+def _combine_readers(families: Sequence[Family]) -> Stop:
+    """Return a rule that reads all that the families read; `Sure` replaces every rule that reads only the answer."""
     rules = (rule for family in families for rule in each(family.rules[-1]))
     readers = tuple(dict.fromkeys(Sure() if isinstance(rule, READ_THE_ANSWER) else rule for rule in rules))
     return All(readers) if len(readers) > 1 else readers[0]
 
 
-def _against(what: Evaluation, recipe: str, engine: Engine) -> PreparedEvaluation:
-    """The other recipe on the same examples, in a folder of its own inside the first one's."""
+def _prepare_comparison(what: Evaluation, recipe: str, engine: Engine) -> PreparedEvaluation:
+    """Prepare the other recipe on the same examples, in a subfolder of the first evaluation's folder."""
     bench = PreparedEvaluation.prepare(replace(what, recipes=(recipe,), out=what.out / "against"), engine)
     if bench.recipes[0].recipe.stop != Never():
-        raise RequestError(f"answers are compared with those of a recipe that never stops early, got {recipe!r}")
+        raise RequestError(f"answers must be compared with a recipe that never stops early, got {recipe!r}")
     bench.check()
     return bench
 

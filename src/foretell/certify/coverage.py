@@ -1,4 +1,4 @@
-"""How often certificates hold: rules chosen on many calibration sets from one pool, whose risks are known."""
+"""Measure how often certificates hold, by choosing rules on many calibration sets from a pool with known risks."""
 
 from __future__ import annotations
 
@@ -9,79 +9,79 @@ from typing import Any
 import numpy as np
 
 from foretell.certify.outcomes import Array, Outcomes
-from foretell.certify.risk import checked, exact, naive, shared, walked
+from foretell.certify.risk import binomial_p_values, check_shares, confidence_per_family, count_certified, naive
 from foretell.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageResult:
-    """What one way to choose a rule makes of many calibration sets.
+    """The results of one way to choose a rule, over many calibration sets.
 
-    Delta bounds `violations`: a draw is what the promise is about, independent examples of a population, and the pool
-    is a population whose risk under every rule is known. `above` may be larger though every certificate is right: a
-    held-out half is a sample itself, and it has the errors that the calibration half of the same pool was spared.
+    Delta bounds `violations`: the guarantee is about independent draws from a population, and the pool is a population
+    whose risk under every rule is known. `above` may exceed delta although every certificate is right: a held-out half
+    is itself a sample, and it contains the errors that are missing from the calibration half of the same pool.
     """
 
-    speedup: float  # on the held-out halves, mean over the splits
-    risk: float  # the same
-    above: float  # share of the splits whose held-out risk is above eps
-    violations: float  # share of the draws whose rule has a risk above eps over the pool
-    stops: float  # share of the splits that found a rule at all
+    speedup: float  # mean over the held-out halves
+    risk: float  # mean over the held-out halves
+    above: float  # share of the splits with a held-out risk above eps
+    violations: float  # share of the draws that chose a rule whose risk on the pool is above eps
+    stops: float  # share of the splits that found a rule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sets:
-    """Calibration sets of one size from a pool of n examples. Where results are [sets], halves come before draws."""
+    """Calibration sets of equal size from a pool of n examples. Results of shape [sets] list halves before draws."""
 
-    halves: Array  # [splits, n] true on a random half; the other one is held out
-    draws: Array  # [draws, n] how often each example was drawn, with replacement
+    halves: Array  # [splits, n] true for a random half; the other half is held out
+    draws: Array  # [draws, n] how often each example was drawn with replacement
 
     def __post_init__(self) -> None:
         sizes = {*self.halves.sum(axis=1).tolist(), *self.draws.sum(axis=1).tolist()}
         if len(sizes) != 1 or not 0 < self.size < self.halves.shape[1]:
             raise RequestError(
-                "calibration sets need equally many examples each, some of which are left over in each split; "
+                "calibration sets must have the same size, and every split must leave some examples held out; "
                 f"got sets of {', '.join(map(str, sorted(sizes)))} from {self.halves.shape[1]}"
             )
 
     @classmethod
     def of(cls, count: int, splits: int, draws: int, seed: int) -> Sets:
-        """Random halves of `count` examples, and draws as large as a half from all of them."""
+        """Draw random halves of `count` examples, and samples of the same size with replacement."""
         rng: Any = np.random.default_rng(seed)
         places: Array = rng.permuted(np.tile(np.arange(count), (splits, 1)), axis=1)
         return cls(places < count // 2, rng.multinomial(count // 2, np.full(count, 1 / count), draws))
 
     @property
     def size(self) -> int:
-        """Examples to calibrate on."""
+        """The number of examples per calibration set."""
         return int(self.halves[0].sum())
 
     @property
     def counts(self) -> Array:
-        """How often each example is in each set. [splits + draws, n]"""
+        """How often each set contains each example. [splits + draws, n]"""
         return np.vstack([self.halves, self.draws]).astype(float)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coverage:
-    """What the rules of one or more families do on every calibration set, beside it, and over the pool.
+    """Losses and speedups of the rules of one or more families on calibration sets, held-out halves and the pool.
 
-    The first column is to never stop, which loses nothing; the families' rules follow one behind the other.
+    Column 0 stands for never stopping, which loses nothing; the rules of the families follow in order.
     """
 
-    errors: Array  # [sets, rules + 1] on the calibration set
-    gained: Array  # [sets, rules + 1] speedup on it
+    errors: Array  # [sets, rules + 1] number of errors on the calibration set
+    gained: Array  # [sets, rules + 1] speedup on the calibration set
     held_out: Array  # [splits, rules + 1] mean loss on the other half
     speedup: Array  # [splits, rules + 1] on the other half
     overall: Array  # [rules + 1] mean loss over the pool
-    families: tuple[int, ...]  # how many rules each has
-    size: int  # examples to calibrate on
+    families: tuple[int, ...]  # number of rules per family
+    size: int  # examples per calibration set
 
     @classmethod
     def of(cls, sets: Sets, loss: str, *found: Outcomes) -> Coverage:
-        """Of one family, or of several that share delta."""
+        """Tabulate the outcomes of one family, or of several that share delta."""
         if not found or not all(np.array_equal(one.full, found[0].full) for one in found):
-            raise RequestError("families are compared on the same examples, decoded in full in the same steps")
+            raise RequestError("families must be compared on the same examples, decoded in the same number of steps")
         full, counts, rest = found[0].full, sets.counts, (~sets.halves).astype(float)
         losses = np.vstack([np.zeros(len(full)), *(one.losses(loss) for one in found)])
         steps = np.vstack([full, *(one.steps for one in found)])
@@ -95,48 +95,50 @@ class Coverage:
             size=sets.size,
         )
 
-    def certified(self, risk: float, confidence: float) -> CoverageResult:
-        """By fixed-sequence testing."""
-        return self.kept(self.walk(risk, confidence), risk)
+    def evaluate_certified(self, risk: float, confidence: float) -> CoverageResult:
+        """Evaluate the rules that fixed-sequence testing chooses."""
+        return self.evaluate_choice(self.choose_certified(risk, confidence), risk)
 
-    def walk(self, risk: float, confidence: float) -> Array:
-        """The rule that each calibration set certifies, as a column; 0 is to never stop. [sets]
+    def choose_certified(self, risk: float, confidence: float) -> Array:
+        """Return the column of the rule that each calibration set certifies; 0 means never stop. [sets]
 
-        Of several families each is walked at its share of delta, so that all of what they certify holds at once, and
-        the set may have a second use: to say which of it is fastest.
+        Each of several families is tested at its share of delta, so all their certificates hold at once, and the
+        same set may also be used to choose the fastest of them.
         """
-        checked(risk, confidence)
-        level = shared(confidence, len(self.families))
-        p_values = exact(np.arange(self.size + 1), self.size, risk)  # of every number of errors
-        return self._fastest([walked(p_values[errors], level) for errors in self._each()])
+        check_shares(risk, confidence)
+        level = confidence_per_family(confidence, len(self.families))
+        p_values = binomial_p_values(np.arange(self.size + 1), self.size, risk)  # one per number of errors
+        return self._choose_fastest([count_certified(p_values[errors], level) for errors in self._split_errors()])
 
-    def naive(self, risk: float) -> CoverageResult:
-        """By trusting the mean loss on the calibration set."""
-        return self.kept(self._fastest([naive(errors / self.size, risk) for errors in self._each()]), risk)
-
-    def fixed(self, index: int, risk: float) -> CoverageResult:
-        """The same rule whatever the calibration set, the `index`-th."""
-        return self.kept(np.full(len(self.errors), index + 1), risk)
-
-    def kept(self, chosen: Array, risk: float) -> CoverageResult:
-        """What the columns `chosen` [sets] come to; they may have been chosen elsewhere, on the same sets."""
-        splits = len(self.held_out)
-        beside, drawn = chosen[:splits, None], chosen[splits:]
-        held_out = np.take_along_axis(self.held_out, beside, axis=1)
-        return CoverageResult(
-            speedup=float(np.take_along_axis(self.speedup, beside, axis=1).mean()),
-            risk=float(held_out.mean()),
-            above=float((held_out > risk).mean()),
-            violations=float((self.overall[drawn] > risk).mean()),
-            stops=float((beside > 0).mean()),
+    def evaluate_naive(self, risk: float) -> CoverageResult:
+        """Evaluate the rules chosen by their mean loss on the calibration set, without a guarantee."""
+        return self.evaluate_choice(
+            self._choose_fastest([naive(errors / self.size, risk) for errors in self._split_errors()]), risk
         )
 
-    def _each(self) -> Iterator[Array]:
-        """A family's errors. [sets, its rules]"""
+    def evaluate_fixed(self, index: int, risk: float) -> CoverageResult:
+        """Evaluate the `index`-th rule on every set."""
+        return self.evaluate_choice(np.full(len(self.errors), index + 1), risk)
+
+    def evaluate_choice(self, chosen: Array, risk: float) -> CoverageResult:
+        """Evaluate the columns `chosen` [sets], which may come from another `Coverage` of the same sets."""
+        splits = len(self.held_out)
+        on_halves, on_draws = chosen[:splits, None], chosen[splits:]
+        held_out = np.take_along_axis(self.held_out, on_halves, axis=1)
+        return CoverageResult(
+            speedup=float(np.take_along_axis(self.speedup, on_halves, axis=1).mean()),
+            risk=float(held_out.mean()),
+            above=float((held_out > risk).mean()),
+            violations=float((self.overall[on_draws] > risk).mean()),
+            stops=float((on_halves > 0).mean()),
+        )
+
+    def _split_errors(self) -> Iterator[Array]:
+        """Yield the errors of each family. [sets, its rules]"""
         yield from np.split(self.errors[:, 1:], np.cumsum(self.families)[:-1], axis=1)
 
-    def _fastest(self, passed: Sequence[Array]) -> Array:
-        """Of each family's last rule that passed [sets], the one that gains most on the calibration set. [sets]"""
+    def _choose_fastest(self, passed: Sequence[Array]) -> Array:
+        """Choose among the last rules that passed, one [sets] per family, the fastest on the calibration set. [sets]"""
         starts = np.cumsum((0, *self.families[:-1]))
         columns = np.stack(
             [np.where(last > 0, start + last, 0) for start, last in zip(starts, passed, strict=True)], axis=1

@@ -1,4 +1,4 @@
-"""Decodings that run to their end, with traces, on a task or on prompts: what calibration and the judge learn from."""
+"""Prepare decodings without early stopping, with traces: the data for calibration and for training a judge."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from foretell.recipes.text import format_value
 def without_stopping(
     what: Evaluation, rule: Stop, region: Region | None = None
 ) -> tuple[PreparedEvaluation, list[RequestTemplate]]:
-    """Made ready to decode without stopping what `rule` is to stop, and the order of each example.
+    """Prepare decodings that never stop, on which `rule` can be replayed, and return one request template per example.
 
-    `what` has one recipe, whose own stopping rule is left out. `region` is where the rule looks, if the recipe has
-    none of its own. Everything that can be wrong is found here.
+    `what` has one recipe; its own stopping rule is ignored. `region` is the region that the rule reads if the recipe
+    names none. All inputs are checked here.
     """
     (text,) = what.recipes
-    bold = PreparedEvaluation.prepare(replace(what, recipes=(f"{text} stop={format_value(rule)}",), trace=True))
-    (way,) = bold.recipes
+    stopping = PreparedEvaluation.prepare(replace(what, recipes=(f"{text} stop={format_value(rule)}",), trace=True))
+    (way,) = stopping.recipes
     if region is not None and way.recipe.region == Fixed():
         way = replace(way, recipe=replace(way.recipe, region=region))
-    order = way.template(bold.engine, bold.examples[0], what.seed)
-    if not can_stop(order.recipe, order.layout):
+    template = way.template(stopping.engine, stopping.examples[0], what.seed)
+    if not can_stop(template.recipe, template.layout):
         raise RequestError(f"{what.task}: {NO_REGION.format(rule='a stopping rule')}")
     chosen = way.recipe.region
-    plain = TaskRecipe.of(text, bold.benchmark, bold.evaluation.options).recipe
+    plain = TaskRecipe.of(text, stopping.benchmark, stopping.evaluation.options).recipe
     elsewhere = f" region={format_value(chosen)}" if chosen != plain.region else ""
-    # A cache keeps what nobody asks for as it was, so the rule has to look on where it is not to decide.
+    # A cache recomputes only columns that are read, so the rule must read them even though it may not stop.
     silent: Stop = Never() if plain.cache == Off() else All((rule, Never()))
     full = text + elsewhere + (f" stop={format_value(silent)}" if plain.stop != silent else "")
-    way = TaskRecipe.of(full, bold.benchmark, bold.evaluation.options)
-    bench = replace(bold, evaluation=replace(bold.evaluation, recipes=(full,)), recipes=(way,))
+    way = TaskRecipe.of(full, stopping.benchmark, stopping.evaluation.options)
+    bench = replace(stopping, evaluation=replace(stopping.evaluation, recipes=(full,)), recipes=(way,))
     bench.check()
     return bench, [way.template(bench.engine, example, what.seed) for example in bench.examples]
 
 
 def example_key(example: Example) -> str:
-    """A few digits that stand for what is asked, by which an example is known again."""
+    """Return a short hash of the prompt and its options, which identifies an example."""
     asked = json.dumps([example.prompt, example.options], default=str)
     return blake2b(asked.encode(), digest_size=5).hexdigest()
 
@@ -68,24 +68,22 @@ def evaluation_for(
     options: Mapping[str, Any],
     **evaluation: Any,
 ) -> Evaluation:
-    """The evaluation that decodes a task or prompts in full, for what is written to `out`."""
+    """Return the evaluation that decodes a task or prompts without stopping, for a result that is written to `out`."""
     if (task is None) == (prompts is None):
         raise RequestError("give a task or prompts" + ("" if task is None else ", not both"))
     if Options.of(options).stop_strings:
-        raise RequestError(
-            "stop_strings cut finished texts, and rules are replayed on texts that are not; leave them out"
-        )
+        raise RequestError("stop_strings cut finished texts, but rules are replayed on unfinished ones; leave them out")
     folder = work_folder(out, work)
     if prompts is None:
         return Evaluation(model, str(task), (recipe,), folder, options=options, **evaluation)
     if evaluation.pop("source", None) is not None:
-        raise RequestError("prompts are their own data; a data folder is for benchmarks")
-    source = Path(prompts) if isinstance(prompts, str | Path) else _written(prompts, folder)
+        raise RequestError("a data folder is only for benchmarks, not for prompts")
+    source = Path(prompts) if isinstance(prompts, str | Path) else _write_prompts(prompts, folder)
     return Evaluation(model, Prompts.name, (recipe,), folder, source=source, options=options, **evaluation)
 
 
 def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
-    """The folder of the decodings: beside `out`, unless another one is named."""
+    """Return the folder of the decodings: `work` if given, otherwise a folder next to `out`."""
     if out is not None and Path(out).suffix != ".json":
         raise RequestError(f"a rule or a judge is written to a .json file, got {out}")
     if out is not None and not Path(out).absolute().parent.is_dir():
@@ -97,11 +95,11 @@ def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
     return Path(out).with_suffix(".work")
 
 
-def _written(prompts: Sequence[Given], folder: Path) -> Path:
-    """Prompts as a file, which workers read; named by what it says, so that it never takes the place of others."""
-    said = format_prompts(prompts).encode()
-    path = folder / f"prompts-{blake2b(said, digest_size=5).hexdigest()}.jsonl"
+def _write_prompts(prompts: Sequence[Given], folder: Path) -> Path:
+    """Write prompts to a file for the workers; its name is a hash of its content, so it never overwrites another."""
+    content = format_prompts(prompts).encode()
+    path = folder / f"prompts-{blake2b(content, digest_size=5).hexdigest()}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        file.write(said)
+        file.write(content)
     return path

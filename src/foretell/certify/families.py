@@ -1,8 +1,8 @@
 """Nested families of stopping rules, each indexed by one number, from the safest member to the boldest.
 
-Nested: wherever a member stops, every bolder one has stopped by then. So risk and speed rise together along a family
-but for answers that turn right again, and a walk from the safe end gets as far as it should; that the walk's outcome
-is certified needs no nesting (see `risk`). Grids are fixed here, before anyone looks at data.
+Nested: when a member stops, every bolder member has already stopped. So risk and speed rise together along a family
+(except where an answer becomes right again), and testing from the safe end gets far. The guarantee itself does not
+depend on nesting (see `risk`). The grids are fixed here, before any data is seen.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from foretell.policies.stop.schedules import Exponential, Linear, Staged
 from foretell.policies.stop.stable import Stable
 from foretell.policies.stop.sure import Sure
 
-# Of the published thresholds: 16 times as much is next to never, an eighth next to nothing; eight to an octave.
+# Multiples of the published thresholds, from 16 (stops almost never) to 1/8 (almost at once), 8 steps per factor of 2.
 FACTORS = tuple(round(2 ** (4 - step / 8), 4) for step in range(57))
-ALL = "all"  # a name for every family that looks where the recipe does
+ALL = "all"  # stands for every family that reads the recipe's own region
 STEPS = (256, 192, 128, 96, 64, 48, 40, 32, 28, 24, 20, 18, 16, 14, *range(12, 0, -1))
 
 
 @dataclass(frozen=True)
 class Family:
-    """`rule(setting)` for the settings in order, the safest first."""
+    """The rules `rule(setting)` for a list of settings, the safest first."""
 
     name: str
     about: str
-    knob: str  # what the number is
+    knob: str  # name of the setting
     settings: tuple[float, ...]
     rule: Callable[[float], Stop]
-    region: Region | None = None  # where the published rule looks; None: where the recipe does
-    published: float | None = None  # the setting at which it has the published thresholds
-    seen: frozenset[str] = frozenset()  # marks of the examples that its rules were fitted to (see `full.mark`)
+    region: Region | None = None  # the region the published rule reads; None: the recipe's region
+    published: float | None = None  # the setting that equals the published thresholds
+    fitted_to: frozenset[str] = frozenset()  # keys of the examples that its rules were fitted to
 
     def __post_init__(self) -> None:
         if not self.settings:
@@ -56,29 +56,27 @@ class Family:
 
 
 def _bars(published: float) -> tuple[float, ...]:
-    """Bars that grow from a thousandth of the published one to a hundred times as much, eight to a factor of ten."""
+    """Return bars from 1/1000 to 100 times the published one, 8 per factor of ten."""
     return tuple(float(f"{published * 10 ** (step / 8):.3g}") for step in range(-24, 17))
 
 
-def _staged(factor: float) -> Staged:
+def _scale_staged(factor: float) -> Staged:
     usual = Staged()
-    return replace(
-        usual, high=_scaled(usual.high, factor), mid=_scaled(usual.mid, factor), low=_scaled(usual.low, factor)
-    )
+    return replace(usual, high=_scale(usual.high, factor), mid=_scale(usual.mid, factor), low=_scale(usual.low, factor))
 
 
-def _linear(factor: float) -> Linear:
+def _scale_linear(factor: float) -> Linear:
     usual = Linear()
-    return Linear(_scaled(usual.start, factor), _scaled(usual.end, factor))
+    return Linear(_scale(usual.start, factor), _scale(usual.end, factor))
 
 
-def _sched(factor: float) -> Stop:
+def _scale_sched(factor: float) -> Stop:
     usual = Exponential()
-    tau = replace(usual, start=_scaled(usual.start, factor), end=_scaled(usual.end, factor))
+    tau = replace(usual, start=_scale(usual.start, factor), end=_scale(usual.end, factor))
     return All((Prophet(tau=tau), Stable(entropy=inf)))
 
 
-def _scaled(value: float, factor: float) -> float:
+def _scale(value: float, factor: float) -> float:
     return round(value * factor, 4)  # a rule's text should be short
 
 
@@ -86,59 +84,59 @@ FAMILIES: dict[str, Family] = {
     one.name: one
     for one in (
         Family("prophet", "the mean gap against staged thresholds", "factor", FACTORS,
-               lambda factor: Prophet(_staged(factor)), published=1.0),
+               lambda factor: Prophet(_scale_staged(factor)), published=1.0),
         Family("prophet-min", "the smallest gap against staged thresholds", "factor", FACTORS,
-               lambda factor: Prophet(_staged(factor), reduce="min"), published=1.0),
+               lambda factor: Prophet(_scale_staged(factor), reduce="min"), published=1.0),
         Family("linear", "the mean gap against a falling line", "factor", FACTORS,
-               lambda factor: Prophet(_linear(factor)), published=1.0),
+               lambda factor: Prophet(_scale_linear(factor)), published=1.0),
         Family("linear-min", "the smallest gap against a falling line", "factor", FACTORS,
-               lambda factor: Prophet(_linear(factor), reduce="min"), published=1.0),
+               lambda factor: Prophet(_scale_linear(factor), reduce="min"), published=1.0),
         Family("log-odds", "the smallest log-odds against staged thresholds", "factor", FACTORS,
-               lambda factor: Prophet(_staged(factor), reduce="min", scale=LogOdds())),
+               lambda factor: Prophet(_scale_staged(factor), reduce="min", scale=LogOdds())),
         Family("sched", "SchED: the mean gap over every mask, and no draft changed", "factor", FACTORS,
-               _sched, region=Masked(), published=1.0),
+               _scale_sched, region=Masked(), published=1.0),
         Family("stable", "the answer unchanged for a step, its mean entropy below a bar", "entropy", _bars(0.005),
                lambda bar: Stable(1, bar), published=0.005),
         Family("entropy", "the answer's mean entropy below a bar", "entropy", _bars(0.1), Sure, published=0.1),
-        Family("persistence", "the answer that would be read unchanged for so many steps", "steps", STEPS,
+        Family("persistence", "the answer that would be read unchanged for n steps", "steps", STEPS,
                lambda steps: Persistent(int(steps))),
     )
 }  # fmt: skip
 
 
-def ranked(scale: Ranks, seen: Iterable[str] = ()) -> Family:
-    """The smallest gap, as a rank among known ones, against a bar; `seen` marks the examples that those are of."""
+def ranks_family(scale: Ranks, fitted_to: Iterable[str] = ()) -> Family:
+    """Return the family that compares the smallest gap's rank with a bar; `fitted_to` are the keys of its examples."""
     bars = tuple(round(1 - 10 ** (step / 8 - 5), 6) for step in range(39))  # from 0.99999 to 0.44
     about = "the smallest gap, as a rank among known ones, against a bar"
 
     def rule(bar: float) -> Stop:
         return Prophet(Linear(bar, bar), reduce="min", scale=scale)
 
-    return Family("ranks", about, "rank", bars, rule, seen=frozenset(seen))
+    return Family("ranks", about, "rank", bars, rule, fitted_to=frozenset(fitted_to))
 
 
-def judged(path: str | Path) -> Family:
-    """A trained judge's score against a bar."""
+def judge_family(path: str | Path) -> Family:
+    """Return the family that compares a trained judge's score with a bar."""
     judge = Judge(str(path))
-    taught = judge.head.trained.get("examples", ())
+    examples = judge.head.trained.get("examples", ())
     bars = tuple(16 - step / 4 for step in range(73))  # log-odds, down to -2
     about = "a trained judge's log-odds against a bar"
-    return Family("judge", about, "log-odds", bars, lambda bar: replace(judge, bar=bar), seen=frozenset(taught))
+    return Family("judge", about, "log-odds", bars, lambda bar: replace(judge, bar=bar), fitted_to=frozenset(examples))
 
 
-def by_tokens(family: Family) -> Family:
-    """The family for recipes that fill many masks a step, where progress is measured by the tokens that are filled."""
-    return replace(family, rule=lambda setting: _by_tokens(family.rule(setting)))
+def with_token_clock(family: Family) -> Family:
+    """Return the family with progress measured in filled tokens, for recipes that fill several masks per step."""
+    return replace(family, rule=lambda setting: _with_token_clock(family.rule(setting)))
 
 
-def _by_tokens(rule: Stop) -> Stop:
+def _with_token_clock(rule: Stop) -> Stop:
     if isinstance(rule, Prophet) and rule.clock is None:
         return replace(rule, clock="tokens")
-    return replace(rule, rules=tuple(map(_by_tokens, rule.rules))) if isinstance(rule, All | Any) else rule
+    return replace(rule, rules=tuple(map(_with_token_clock, rule.rules))) if isinstance(rule, All | Any) else rule
 
 
-def families_named(names: str | Family | Sequence[str | Family]) -> tuple[Family, ...]:
-    """Families by their names, each once; one's own pass through. `all` are those that look where the recipe does."""
+def find_families(names: str | Family | Sequence[str | Family]) -> tuple[Family, ...]:
+    """Return the families with these names; `all` means those that read the recipe's own region."""
     given = [names] if isinstance(names, str | Family) else [*names]
     found: list[Family] = []
     for one in given:
@@ -151,11 +149,11 @@ def families_named(names: str | Family | Sequence[str | Family]) -> tuple[Family
         else:
             raise RequestError(unknown("family", one, (*FAMILIES, ALL)))
     if not found:
-        raise RequestError("a calibration needs a family of rules to choose from")
+        raise RequestError("a calibration needs at least one family of rules")
     if len({family.name for family in found}) < len(found):
         raise RequestError(f"each family can be given once, got {', '.join(family.name for family in found)}")
     if len({family.region for family in found}) > 1:
         raise RequestError(
-            f"{' and '.join(family.name for family in found)} look at different regions; calibrate them one by one"
+            f"{' and '.join(family.name for family in found)} read different regions; calibrate them one by one"
         )
     return tuple(found)

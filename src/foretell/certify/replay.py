@@ -1,4 +1,4 @@
-"""Studies on stored traces: what a stopping rule would have emitted, and when the answer was there, without a model."""
+"""Study stored traces without a model: what a stopping rule would have emitted, and when the answer was settled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from foretell.loop.protocols import Region, Stop
 
 @dataclass(frozen=True)
 class Case:
-    """One example, decoded in full, with everything the model thought on the way."""
+    """One example with its full decoding and the trace of every step."""
 
     example: Example
     record: Record
@@ -32,15 +32,15 @@ class Case:
     benchmark: Benchmark
 
     @cached_property
-    def where(self) -> Tensor:
-        """The positions of the final answer: the layout's, or those behind an announcement that the model wrote. [N]"""
+    def answer_positions(self) -> Tensor:
+        """The positions of the final answer: from the layout, or after an announcement in the model's own text. [N]"""
         if self.trace.request.layout.answer is None:
-            return self._behind()
+            return self._find_announced()
         end = torch.isin(self.trace.tokens[-1], torch.tensor(self.trace.end_ids))
-        return self.trace.answer()[0] & ~end  # an end of text behind a shorter answer is no part of it
+        return self.trace.answer()[0] & ~end  # an end of text after a shorter answer does not belong to it
 
-    def _behind(self) -> Tensor:
-        """From the last announcement to the last letter or digit of its line; nothing without one."""
+    def _find_announced(self) -> Tensor:
+        """Return the positions from the last announcement to the last letter or digit of its line; none without one."""
         codec, final = self.engine.codec, self.trace.tokens[-1].tolist()
         spellings = {tuple(codec.encode(text)) for text in (ANNOUNCEMENT, f" {ANNOUNCEMENT}")}
         starts = [i + len(s) for s in spellings for i in range(len(final)) if tuple(final[i : i + len(s)]) == s]
@@ -54,14 +54,14 @@ class Case:
         found[first:last] = True
         return found
 
-    def under(self, name: str, rule: Stop, region: Region | None = None) -> Record:
-        """What `rule` would have made of this example. A replay has no clock."""
+    def replay(self, name: str, rule: Stop, region: Region | None = None) -> Record:
+        """Return the record this example would have under `rule`. Times are zero: a replay measures none."""
         verdict = rule(self.trace, self.trace.states(region))
         unchanged = replace(self.record, recipe=name, seconds=0.0, wall=0.0, columns_computed=None)
         if not verdict.settled.any():
             return unchanged
         step = int(verdict.settled.int().argmax())
-        completion = self._completion(self.trace.committed(step).tolist(), region)
+        completion = self._complete(self.trace.committed(step).tolist(), region)
         return replace(
             unchanged,
             text=completion.text,
@@ -76,32 +76,32 @@ class Case:
             **grade(self.benchmark, self.example, completion),
         )
 
-    def _completion(self, tokens: Sequence[int], region: Region | None = None) -> Completion:
+    def _complete(self, tokens: Sequence[int], region: Region | None = None) -> Completion:
         request, steps = self.trace.request, len(self.trace)
         text, size = self.engine.text(tokens, request.layout)
         asked = replace(request, recipe=replace(request.recipe, region=region or request.recipe.region))
         answer = self.engine.answer(tokens, asked)
         return Completion(text, answer, tuple(tokens), size, 0, steps, request.budget, steps, "settled", 0.0)
 
-    def emitted(self, step: int) -> tuple[str | None, bool]:
-        """The answer in what a commit at `step` emits, and whether it is right."""
-        answer = self.benchmark.extract(self._completion(self.trace.committed(step).tolist()))
+    def answer_at(self, step: int) -> tuple[str | None, bool]:
+        """Return the answer that a commit at `step` would emit, and whether it is right."""
+        answer = self.benchmark.extract(self._complete(self.trace.committed(step).tolist()))
         return answer, bool(self.benchmark.grade(self.example, answer))
 
     @cached_property
     def first_match(self) -> int | None:
-        """The first step, from 0, whose draft spells the final answer; None if the final text states none."""
-        return self.trace.first_match(where=self.where) if self.where.any() else None
+        """The first step, from 0, whose draft equals the final answer; None if the final text has no answer."""
+        return self.trace.first_match(where=self.answer_positions) if self.answer_positions.any() else None
 
     @cached_property
     def last_change(self) -> int | None:
-        """The step from which the draft spells the final answer for good."""
-        return self.trace.last_change(self.where) if self.where.any() else None
+        """The step from which on the draft equals the final answer; None if the final text has no answer."""
+        return self.trace.last_change(self.answer_positions) if self.answer_positions.any() else None
 
 
 @dataclass(frozen=True)
 class Study:
-    """The cases of one task, decoded in full once."""
+    """The fully decoded cases of one task."""
 
     bench: PreparedEvaluation
     cases: tuple[Case, ...]
@@ -114,29 +114,29 @@ class Study:
     def records(self) -> list[Record]:
         return [case.record for case in self.cases]
 
-    def under(self, name: str, rule: Stop, region: Region | None = None) -> list[Record]:
-        return [case.under(name, rule, region) for case in self.cases]
+    def replay(self, name: str, rule: Stop, region: Region | None = None) -> list[Record]:
+        return [case.replay(name, rule, region) for case in self.cases]
 
     def settled_by(self, share: float, *, for_good: bool) -> float:
-        """Of the right answers, the share that was top-1 by this share of the budget (and stayed, if `for_good`)."""
+        """Return the share of right answers that were top-1 by this share of the budget (for good, if `for_good`)."""
         steps = [case.last_change if for_good else case.first_match for case in self.right]
         budget = self.cases[0].trace.request.budget
         return sum(step is not None and step < share * budget for step in steps) / max(1, len(steps))
 
 
 def study(what: Evaluation, count: int | None = None) -> Study:
-    """Decode what is not there yet, with traces, and gather the first recipe's cases, all or the first `count`."""
+    """Decode the missing examples with traces, and return the first recipe's cases, all or the first `count`."""
     bench = PreparedEvaluation.prepare(replace(what, trace=True))
-    return gather(bench, run(bench), count)
+    return gather_cases(bench, run(bench), count)
 
 
-def studied(bench: PreparedEvaluation, watch: Watch | None = None) -> Study:
-    """The same of a bench that is made ready, for traces."""
-    return gather(bench, run(bench, watch))
+def run_study(bench: PreparedEvaluation, watch: Watch | None = None) -> Study:
+    """Run an evaluation that was prepared with traces, and return its cases."""
+    return gather_cases(bench, run(bench, watch))
 
 
-def gather(bench: PreparedEvaluation, records: Sequence[Record], count: int | None = None) -> Study:
-    """The cases of a bench that has been run, all or the first `count`."""
+def gather_cases(bench: PreparedEvaluation, records: Sequence[Record], count: int | None = None) -> Study:
+    """Return the cases of a finished evaluation, all or the first `count`."""
     first = {record.id: record for record in records if record.recipe == bench.recipes[0].name}
     return Study(bench, tuple(_cases(bench, first, bench.examples[:count])))
 
@@ -152,6 +152,6 @@ def _cases(bench: PreparedEvaluation, records: dict[str, Record], examples: Sequ
         trace = files[record.trace][record.trace_index]
         if trace.settled:
             raise RequestError(
-                f"{bench.evaluation.out} holds early commits; a study needs decodings that ran to their end"
+                f"{bench.evaluation.out} contains early commits; a study needs decodings that never stopped early"
             )
         yield Case(example, record, trace, bench.engine, bench.benchmark)

@@ -1,10 +1,10 @@
-"""Risk control: Learn-then-Test with fixed-sequence testing finds the boldest rule whose risk is shown to be small.
+"""Risk control: Learn-then-Test with fixed-sequence testing finds the boldest rule whose risk is proven small.
 
 Angelopoulos, Bates, Candes, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
 Control" (2021). A rule's null hypothesis is that its risk is above eps. Rules are tested in an order that is fixed
-before the losses are seen, each at the full level delta, and the first that is not rejected ends the walk; so the
-chance that any rejected one is really above eps is at most delta, however the losses of different rules depend on
-each other. Nothing here needs losses that rise along the order: a good order only lets the walk get further.
+before the losses are seen, each at the full level delta, and testing stops at the first one that is not rejected. So
+the probability that any rejected rule has a risk above eps is at most delta, however the losses of the rules depend on
+each other. The losses need not rise along the order; a good order only lets more rules pass.
 """
 
 from __future__ import annotations
@@ -23,45 +23,47 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Certified:
-    """What a walk along the rules has shown."""
+    """The result of testing a sequence of rules."""
 
-    index: int | None  # of the boldest rule that is certified; None: not even the first one is
+    index: int | None  # of the boldest certified rule; None: no rule is certified
     risks: Array  # [rules] mean losses
-    p_values: Array  # [rules] of "the risk is above eps"
-    bound: float  # upper confidence bound of the chosen rule's risk; of no rule, of the risk of never stopping: 0
+    p_values: Array  # [rules] of the hypothesis "the risk is above eps"
+    bound: (
+        float  # upper confidence bound of the chosen rule's risk; 0 without a rule, since never stopping loses nothing
+    )
 
 
 def certify(losses: Array, risk: float, confidence: float) -> Certified:
-    """The boldest rule whose risk is at most `risk` with `confidence`; `losses` [rules, n], the safest rule first."""
-    checked(risk, confidence)
+    """Find the boldest rule whose risk is at most `risk` with `confidence`. `losses` [rules, n]: safest rule first."""
+    check_shares(risk, confidence)
     values = np.asarray(losses, dtype=float)
     if values.ndim != 2 or 0 in values.shape:
         raise RequestError(f"losses must be a table of rules by examples, got shape {values.shape}")
     found = p_values(values, risk)
-    passed = int(walked(found, confidence))
+    passed = int(count_certified(found, confidence))
     bound = upper_bound(values[passed - 1], confidence) if passed else 0.0
     return Certified(passed - 1 if passed else None, values.mean(axis=-1), found, bound)
 
 
 def p_values(losses: Array, risk: float) -> Array:
-    """Super-uniform p-values [...] of "the mean loss is above `risk`", from losses [..., n] between 0 and 1."""
+    """Return valid p-values [...] of "the mean loss is above `risk`", from losses [..., n] between 0 and 1."""
     values = np.asarray(losses, dtype=float)
-    if not ((values >= 0) & (values <= 1)).all():  # also false of a NaN
+    if not ((values >= 0) & (values <= 1)).all():  # also refuses NaN
         raise RequestError("losses must lie between 0 and 1")
     total, count = values.sum(axis=-1), values.shape[-1]
-    return exact(total, count, risk) if _is_binary(values) else hoeffding_bentkus(total, count, risk)
+    return binomial_p_values(total, count, risk) if _is_binary(values) else hoeffding_bentkus(total, count, risk)
 
 
-def exact(errors: Array, count: int, risk: float) -> Array:
-    """The binomial chance of so few errors or fewer among `count` if one comes with probability `risk`."""
+def binomial_p_values(errors: Array, count: int, risk: float) -> Array:
+    """Return the binomial probability of at most `errors` errors among `count` examples at an error rate of `risk`."""
     found: Array = scipy_stats().binom.cdf(errors, count, risk)
     return found
 
 
 def hoeffding_bentkus(total: Array, count: int, risk: float) -> Array:
-    """The smaller of Hoeffding's and Bentkus' tail bounds for losses between 0 and 1 that add up to `total`.
+    """Return the smaller of Hoeffding's and Bentkus' tail bounds for losses in [0, 1] that add up to `total`.
 
-    exp(-n h(min(mean, eps), eps)) with h the relative entropy of two coins, and e P(Bin(n, eps) <= ceil(total)):
+    exp(-n h(min(mean, eps), eps)) with h the binary relative entropy, and e P(Bin(n, eps) <= ceil(total)):
     Bates, Angelopoulos, Lei, Malik and Jordan, "Distribution-free, risk-controlling prediction sets" (2021).
     """
     binomial = scipy_stats().binom
@@ -74,16 +76,16 @@ def hoeffding_bentkus(total: Array, count: int, risk: float) -> Array:
     return smaller
 
 
-def walked(p_values: Array, confidence: float) -> Array:
-    """How many rules [...] are certified one after the other before the first failure, from p-values [..., rules]."""
+def count_certified(p_values: Array, confidence: float) -> Array:
+    """Return how many rules [...] pass before the first one that fails, from p-values [..., rules]."""
     passed: Array = np.cumprod(np.asarray(p_values) <= 1 - confidence, axis=-1).sum(axis=-1)
     return passed
 
 
 def naive(risks: Array, risk: float) -> Array:
-    """How many rules [...] one would use who trusts the mean losses [..., rules]: up to the last at most `risk`.
+    """Return how many rules [...] end with the last one whose mean loss, of [..., rules], is at most `risk`.
 
-    What is commonly done, and no guarantee at all.
+    This is common practice, but it guarantees nothing.
     """
     kept = np.asarray(risks) <= risk
     count = kept.shape[-1]
@@ -92,9 +94,9 @@ def naive(risks: Array, risk: float) -> Array:
 
 
 def upper_bound(losses: Array, confidence: float) -> float:
-    """An upper confidence bound of one rule's risk, from its losses [n]: Clopper and Pearson's for zeros and ones.
+    """Return an upper confidence bound of one rule's risk from its losses [n]: Clopper-Pearson for zeros and ones.
 
-    It is a bound of one rule that was named in advance; a rule that was chosen by its losses is bounded by eps.
+    It is valid only for a rule that was fixed in advance; a rule that was chosen by its losses is bounded by eps.
     """
     values = np.asarray(losses, dtype=float)
     total, count = float(values.sum()), len(values)
@@ -112,36 +114,36 @@ def upper_bound(losses: Array, confidence: float) -> float:
     return float(brentq(above, max(total / count, 1e-12), 1 - 1e-12))
 
 
-def needed(risk: float, confidence: float) -> int:
-    """The fewest examples that can certify anything: without a single error, (1 - eps)^n <= delta."""
-    checked(risk, confidence)
-    guess = math.ceil(math.log(1 - confidence) / math.log1p(-risk))  # rounding may put it off by one
+def examples_needed(risk: float, confidence: float) -> int:
+    """Return the fewest examples that can certify a rule without errors: the least n with (1 - eps)^n <= delta."""
+    check_shares(risk, confidence)
+    guess = math.ceil(math.log(1 - confidence) / math.log1p(-risk))  # rounding may be off by one
     near = range(max(1, guess - 1), guess + 1)
-    return next((count for count in near if exact(np.zeros(()), count, risk) <= 1 - confidence), guess + 1)
+    return next((count for count in near if binomial_p_values(np.zeros(()), count, risk) <= 1 - confidence), guess + 1)
 
 
-def shared(confidence: float, families: int) -> float:
-    """The confidence that each of several families has to reach so that all together keep the one asked for."""
+def confidence_per_family(confidence: float, families: int) -> float:
+    """Return the confidence each family must reach so that the certificates of all of them hold with `confidence`."""
     return 1 - (1 - confidence) / families
 
 
 def too_few(count: int, risk: float, confidence: float, families: int = 1) -> str | None:
-    """What to say if `count` examples can certify nothing; None if they may."""
-    least = needed(risk, shared(confidence, families))
+    """Return a message if `count` examples are too few to certify any rule, otherwise None."""
+    least = examples_needed(risk, confidence_per_family(confidence, families))
     if count >= least:
         return None
-    alone = f" ({families} families share the doubt; one alone needs {needed(risk, confidence)})"
+    alone = f" ({families} families share the error probability; one alone needs {examples_needed(risk, confidence)})"
     return (
         f"{count} examples cannot show a risk of at most {100 * risk:.4g}% with confidence {confidence:g}: "
         f"at least {least} are needed, even without a single error{alone if families > 1 else ''}"
     )
 
 
-def checked(risk: float, confidence: float) -> None:
-    """An error unless both are shares; 0 and 1 would need no data or endless data."""
+def check_shares(risk: float, confidence: float) -> None:
+    """Raises RequestError unless both lie strictly between 0 and 1, which would need no data or infinite data."""
     for name, value in (("risk", risk), ("confidence", confidence)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-            raise RequestError(f"{name} must be a share above 0 and below 1 (1% is 0.01), got {value!r}")
+            raise RequestError(f"{name} must be a number above 0 and below 1 (1% is 0.01), got {value!r}")
 
 
 def _is_binary(values: Array) -> bool:

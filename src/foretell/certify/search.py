@@ -1,13 +1,13 @@
-"""Walks along families of rules on a calibration set, and the fastest rule that they show to keep the risk."""
+"""Search families of rules for the fastest one that provably keeps the risk on a calibration set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretell.certify.families import ALL, Family, families_named
+from foretell.certify.families import ALL, Family, find_families
 from foretell.certify.outcomes import Outcomes
-from foretell.certify.risk import certify, checked, shared, too_few
+from foretell.certify.risk import certify, check_shares, confidence_per_family, too_few
 from foretell.engine.certificate import LOSSES
 from foretell.errors import one_of
 from foretell.recipes.text import format_value
@@ -17,56 +17,56 @@ Families = str | Family | Sequence[str | Family]
 
 @dataclass(frozen=True, slots=True)
 class RiskGoal:
-    """What is to be shown, of which rules."""
+    """The risk to guarantee, and the rules to choose from."""
 
-    risk: float = 0.01  # eps: the share of examples that may lose by stopping early
-    confidence: float = 0.95  # 1 - delta: how sure that is to be
+    risk: float = 0.01  # eps: the share of examples that stopping early may lose
+    confidence: float = 0.95  # 1 - delta: the probability that the certificate holds
     loss: str = "consistency"  # or success, which needs right answers
-    family: Families = ALL  # one, or several, which share delta
-    against: str | None = None  # another recipe whose answers and steps count; None: the same without stopping
+    family: Families = ALL  # several families share delta
+    against: str | None = None  # a recipe to compare with; None: the same recipe without stopping
 
     def __post_init__(self) -> None:
-        checked(self.risk, self.confidence)
+        check_shares(self.risk, self.confidence)
         one_of("loss", self.loss, LOSSES)
-        families_named(self.family)
+        find_families(self.family)
 
     @property
     def families(self) -> tuple[Family, ...]:
-        return families_named(self.family)
+        return find_families(self.family)
 
     @property
     def level(self) -> float:
-        """The confidence that each family has to reach."""
-        return shared(self.confidence, len(self.families))
+        """The confidence that each family must reach."""
+        return confidence_per_family(self.confidence, len(self.families))
 
     def shortage(self, count: int) -> str | None:
-        """Why `count` examples are too few to show anything; None if they may do."""
+        """Return a message if `count` examples are too few to certify any rule, otherwise None."""
         return too_few(count, self.risk, self.confidence, len(self.families))
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One member of a family on the calibration set."""
+    """The result of one rule of a family on the calibration set."""
 
     setting: float
     stop: str
     empirical_risk: float
-    p_value: float  # of a risk above the one asked for
+    p_value: float  # of the hypothesis "the risk is above the allowed one"
     speedup: float  # in steps
     certified: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FamilySearch:
-    """One family on the calibration set."""
+    """The results of one family on the calibration set."""
 
     family: Family
     trials: tuple[Trial, ...]  # the safest first
-    bound: float  # of the risk of the boldest certified member
+    bound: float  # upper bound of the risk of the boldest certified rule
 
     @classmethod
-    def along(cls, family: Family, found: Outcomes, goal: RiskGoal) -> FamilySearch:
-        """From the safest member to the first that is not shown to keep the risk."""
+    def run(cls, family: Family, found: Outcomes, goal: RiskGoal) -> FamilySearch:
+        """Test rules from safest to boldest and stop at the first one that fails."""
         choice = certify(found.losses(goal.loss), goal.risk, goal.level)
         last = -1 if choice.index is None else choice.index
         numbers = zip(choice.risks.tolist(), choice.p_values.tolist(), found.speedups().tolist(), strict=True)
@@ -78,10 +78,10 @@ class FamilySearch:
 
     @property
     def boldest(self) -> Trial | None:
-        """The last certified member."""
+        """The last certified rule, None without one."""
         return next((one for one in reversed(self.trials) if one.certified), None)
 
 
-def fastest(walks: Sequence[FamilySearch]) -> FamilySearch:
-    """The one whose boldest certified member is the fastest on the calibration set; the first, if there is none."""
-    return max(walks, key=lambda walk: 0.0 if walk.boldest is None else walk.boldest.speedup)
+def find_fastest(searches: Sequence[FamilySearch]) -> FamilySearch:
+    """Return the search whose boldest certified rule is the fastest; the first search if no rule is certified."""
+    return max(searches, key=lambda search: 0.0 if search.boldest is None else search.boldest.speedup)

@@ -67,22 +67,22 @@ def calibrate(
     """
     from foretell.certify.calibrate import Calibration  # noqa: PLC0415
     from foretell.certify.decodings import evaluation_for  # noqa: PLC0415
-    from foretell.certify.families import ALL, Family, judged  # noqa: PLC0415
+    from foretell.certify.families import ALL, Family, judge_family  # noqa: PLC0415
     from foretell.certify.search import RiskGoal  # noqa: PLC0415
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.evaluate import show_progress  # noqa: PLC0415
 
-    families: list[str | Family] = [*(family or []), *([] if judge is None else [judged(judge)])]
+    families: list[str | Family] = [*(family or []), *([] if judge is None else [judge_family(judge)])]
     goal = RiskGoal(risk, confidence, loss, families or ALL, against)
     options = settings.pop("options")
     plan = Calibration.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **settings), goal)
     note(plan.notes)
-    with show_progress(plan.total, plan.there, graded=plan.bench.graded) as tally:
+    with show_progress(plan.total, plan.finished, graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.certificate.save(out)
     screen = console()
-    if len(made.walks) > 1:
+    if len(made.searches) > 1:
         screen.print(families_table(made), "")
     screen.print(rules_table(made, everything=grid))
     screen.print(describe(made), soft_wrap=not screen.is_terminal)
@@ -101,14 +101,14 @@ def describe(made: Calibrated) -> str:
 def families_table(made: Calibrated) -> Table:
     """Return one row per family with its fastest certified rule."""
     shown = _table("The fastest certified rule of each family", ("family", "risk", "speedup", "rule"))
-    for walk in made.walks:
-        last = walk.boldest
+    for search in made.searches:
+        last = search.boldest
         row = (
             ("", "1.00x", "never")
             if last is None
             else (f"{last.empirical_risk:.2%}", f"{last.speedup:.2f}x", last.stop)
         )
-        shown.add_row(walk.family.name, *row, style="bold" if walk is made.walk else "")
+        shown.add_row(search.family.name, *row, style="bold" if search is made.search else "")
     return shown
 
 
@@ -116,9 +116,9 @@ def rules_table(made: Calibrated, everything: bool) -> Table:
     """Return one row per tested rule of the chosen family, or only those near the chosen rule."""
     from rich.text import Text  # noqa: PLC0415
 
-    found, trials = made.certificate, made.walk.trials
+    found, trials = made.certificate, made.search.trials
     title = f"{found.family} on {found.task or 'prompts'}, n = {found.examples}, loss: {found.loss}"
-    shown = _table(title, (made.walk.family.knob, "risk", f"p (risk > {found.risk:g})", "speedup", "certified"))
+    shown = _table(title, (made.search.family.knob, "risk", f"p (risk > {found.risk:g})", "speedup", "certified"))
     last = sum(trial.certified for trial in trials)
     for index, one in enumerate(trials):
         if everything or last - NEAR <= index < last + NEAR:

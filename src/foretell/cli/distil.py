@@ -48,18 +48,18 @@ def distil(
     """
     from foretell.cli.console import problem  # noqa: PLC0415
     from foretell.train.config import DistilRecipe  # noqa: PLC0415
-    from foretell.train.distil import Distilling, spare_teacher  # noqa: PLC0415
+    from foretell.train.distil import Distillation, check_export  # noqa: PLC0415
     from foretell.train.distil import distil as run  # noqa: PLC0415
-    from foretell.train.run import clear, write_model  # noqa: PLC0415
+    from foretell.train.run import clear_run, write_model  # noqa: PLC0415
 
     if not config.is_file():
         raise RecipeError(f"there is no recipe file {config}")
     recipe = DistilRecipe.read(config)
     if export is not None:
-        spare_teacher(recipe, export)
+        check_export(recipe, export)
     if fresh:
-        clear(recipe)
+        clear_run(recipe)
     run(recipe)
     if export is not None:
-        write_model(Distilling.start(recipe, rank=0), export)
+        write_model(Distillation.start(recipe, rank=0), export)
         problem(f"wrote {export}", style="green")

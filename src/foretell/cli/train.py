@@ -21,7 +21,7 @@ def train(
     """
     from foretell.cli.console import problem  # noqa: PLC0415
     from foretell.train.config import TrainRecipe  # noqa: PLC0415
-    from foretell.train.run import clear, write_model  # noqa: PLC0415
+    from foretell.train.run import clear_run, write_model  # noqa: PLC0415
     from foretell.train.train import Training  # noqa: PLC0415
     from foretell.train.train import train as run  # noqa: PLC0415
 
@@ -29,7 +29,7 @@ def train(
         raise RecipeError(f"there is no recipe file {config}")
     recipe = TrainRecipe.read(config)
     if fresh:
-        clear(recipe)
+        clear_run(recipe)
     run(recipe)
     if export is not None:
         write_model(Training.start(recipe, rank=0), export)

@@ -1,4 +1,4 @@
-"""Chat messages to prompt text, by the checkpoint's own template in a sandbox."""
+"""Turn chat messages into prompt text with the checkpoint's own template, in a sandbox."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Message = Mapping[str, Any]  # role, content (a text, or a list of text parts), 
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """A Jinja template as Hugging Face checkpoints ship them. It may format text and nothing else."""
+    """A chat template in Jinja, as in Hugging Face checkpoints. It can only format text."""
 
-    source: str  # where it stands, for error messages
+    source: str  # its file, for error messages
     text: str
     names: tuple[tuple[str, str], ...] = ()  # bos_token, eos_token, ... as the template may call them
-    documented: bool = False  # whether it is the family's published one and not the folder's own
+    documented: bool = False  # whether it is the family's published template, not one from the folder
 
     @classmethod
     def find(cls, folder: Path) -> ChatTemplate | None:
-        """The template in `folder`: a file of its own goes before one in tokenizer_config.json."""
+        """Return the template in `folder`: chat_template.jinja, otherwise the one in tokenizer_config.json."""
         names = tuple(sorted(named_tokens(folder).items()))
         file = folder / "chat_template.jinja"
         if file.is_file():
@@ -48,13 +48,15 @@ class ChatTemplate:
         return cls(str(file), stated, names) if isinstance(stated, str) else None
 
     def render(self, messages: Sequence[Message] | str) -> str:
-        """The text of a conversation, up to where the assistant's next words begin."""
-        said = [{"role": "user", "content": messages}] if isinstance(messages, str) else check_messages(messages)
+        """Return the text of a conversation, up to the start of the assistant's reply."""
+        conversation = (
+            [{"role": "user", "content": messages}] if isinstance(messages, str) else check_messages(messages)
+        )
         if "developer" not in self.text:  # the newer name of a system message, which older templates do not know
-            said = [one | {"role": "system"} if one["role"] == "developer" else one for one in said]
-        template = _compiled(self.source, self.text)
+            conversation = [one | {"role": "system"} if one["role"] == "developer" else one for one in conversation]
+        template = _compile_template(self.source, self.text)
         try:
-            return template.render(messages=said, add_generation_prompt=True, **dict(self.names))
+            return template.render(messages=conversation, add_generation_prompt=True, **dict(self.names))
         except _RefusedError as problem:
             raise RequestError(f"{self.source}: the chat template refuses these messages: {problem}") from problem
         except (TemplateError, TypeError, ValueError) as problem:
@@ -62,42 +64,42 @@ class ChatTemplate:
 
 
 def check_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """The messages with their text parts joined by line ends. Raises RequestError if one of them cannot be read."""
+    """Return the messages with their text parts joined by newlines. Raises RequestError if one is invalid."""
     if not messages:
         raise RequestError("a chat has no messages; it needs at least one")
-    return [_message(f"message {index}", message) for index, message in enumerate(messages)]
+    return [_check_message(f"message {index}", message) for index, message in enumerate(messages)]
 
 
-def _message(which: str, message: Any) -> dict[str, str]:
+def _check_message(which: str, message: Any) -> dict[str, str]:
     if not isinstance(message, Mapping):
         raise RequestError(f"{which} is a {type(message).__name__}; it must be an object with role and content")
     for key in message:
         if key not in KEYS:
             raise RequestError(f"{which}: {unknown('key', str(key), KEYS)}")
-    said = {**message, "content": _content(which, message.get("content"))}
+    checked = {**message, "content": _join_content(which, message.get("content"))}
     for key in ("role", *message):
-        if not isinstance(said.get(key), str):
+        if not isinstance(checked.get(key), str):
             shown = repr(message[key]) if key in message else "missing"
             raise RequestError(f"{which}: {key!r} is {shown:.80}; it must be a string")
-    if said["role"] not in ROLES:
-        raise RequestError(f"{which}: {unknown('role', said['role'], ROLES)}")
-    return said
+    if checked["role"] not in ROLES:
+        raise RequestError(f"{which}: {unknown('role', checked['role'], ROLES)}")
+    return checked
 
 
-def _content(which: str, content: Any) -> str:
+def _join_content(which: str, content: Any) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence) or not content:
         shown = "missing" if content is None else f"{content!r:.80}"
         raise RequestError(f"{which}: 'content' is {shown}; it must be a string or a list of text parts")
-    return "\n".join(_part(f"{which}, part {index}", part) for index, part in enumerate(content))
+    return "\n".join(_read_part(f"{which}, part {index}", part) for index, part in enumerate(content))
 
 
-def _part(which: str, part: Any) -> str:
+def _read_part(which: str, part: Any) -> str:
     if not isinstance(part, Mapping):
         raise RequestError(f"{which} is {part!r:.80}; it must be an object with type and text")
     if part.get("type") not in PARTS:
-        raise RequestError(f"{which}: {unknown('type', str(part.get('type')), PARTS)}; only text can be read")
+        raise RequestError(f"{which}: {unknown('type', str(part.get('type')), PARTS)}; only text is supported")
     text = part.get("text")
     if not isinstance(text, str):
         raise RequestError(f"{which}: 'text' is {text!r:.80}; it must be a string")
@@ -109,7 +111,7 @@ class _RefusedError(TemplateError):
 
 
 class _Generation(Extension):
-    """{% generation %}, which marks the assistant's words for training, means nothing here: its body is rendered."""
+    """Renders the body of {% generation %}, which marks the assistant's words for training."""
 
     tags = {"generation"}  # noqa: RUF012  Jinja's own declaration
 
@@ -119,14 +121,14 @@ class _Generation(Extension):
 
 
 @lru_cache(maxsize=16)
-def _compiled(source: str, text: str) -> Template:
+def _compile_template(source: str, text: str) -> Template:
     sandbox = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     sandbox.filters["tojson"] = _to_json
     sandbox.globals = {
         "raise_exception": _refuse,
-        "strftime_now": _now,
+        "strftime_now": _format_now,
         "range": sandbox.globals["range"],  # the sandbox's own, which is bounded
         "namespace": sandbox.globals["namespace"],
         "dict": sandbox.globals["dict"],
@@ -141,7 +143,7 @@ def _refuse(message: str) -> NoReturn:
     raise _RefusedError(message)
 
 
-def _now(form: str) -> str:
+def _format_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
@@ -152,5 +154,5 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter escapes for HTML, which a prompt is not."""
+    """Convert to JSON. Jinja's own filter escapes for HTML, which would change a prompt."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

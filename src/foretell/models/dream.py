@@ -19,8 +19,8 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 }
 
 
-# How Qwen2 cuts text into words before byte pairs are merged: contractions, letters with at most one sign in front,
-# single digits, signs, line ends, blanks.
+# How Qwen2 cuts text into words before byte pairs are merged: contractions, letters after at most one
+# other character, single digits, punctuation, newlines, blanks.
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -33,6 +33,7 @@ _WORDS = (
 
 
 def configure(settings: Settings) -> TransformerConfig:
+    """Translate a config.json. Raises ModelError for settings that the network does not support."""
     for key, allowed in _FIXED.items():
         settings.require(key, *allowed)
     dim, heads = settings.count("hidden_size"), settings.count("num_attention_heads")
@@ -64,7 +65,7 @@ def configure(settings: Settings) -> TransformerConfig:
 
 
 def _rope_theta(settings: Settings) -> float:
-    """The rotary base, from its own key or from the `rope_parameters` that newer writers put it in."""
+    """Return the rotary base, from its own key or from `rope_parameters`, where newer configs have it."""
     nested = settings.values.get("rope_parameters")
     if nested is None:
         return settings.positive("rope_theta", 10_000.0)

@@ -1,4 +1,4 @@
-"""What one family of checkpoints is: how its config.json reads, what its tensors are called, how it chats."""
+"""The description of a family of checkpoints: its config.json, its tensor names, its tokens and chat template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from foretell.models.transformer import TransformerConfig
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A checkpoint's config.json; every complaint names the file, the key, the value and what is allowed."""
+    """A checkpoint's config.json; errors name the file, the key, the value and the allowed values."""
 
     file: Path
     values: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Settings:
         return cls(file, values)
 
     def count(self, key: str, default: int | None = None) -> int:
-        """A whole number of at least 1; null counts as absent."""
+        """Return a whole number of at least 1; null counts as absent."""
         value = self.values.get(key)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -51,20 +51,20 @@ class Settings:
         return float(value)
 
     def flag(self, key: str) -> bool:
-        """True or false; absent and null are false."""
+        """Return true or false; absent and null count as false."""
         value = self.values.get(key) or False
         if not isinstance(value, bool):
             raise self.problem(key, "true or false")
         return value
 
     def require(self, key: str, *allowed: Any) -> None:
-        """Refuse every value outside `allowed`; the first of them is what an absent key means."""
+        """Raises ModelError if the value is not in `allowed`; an absent key means the first of them."""
         value = self.values.get(key, allowed[0])
         if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in allowed):
             raise self.problem(key, " or ".join(json.dumps(choice) for choice in allowed))
 
     def token(self, key: str, vocab_size: int) -> int | None:
-        """A token id inside the vocabulary, or None where the file has none."""
+        """Return a token id inside the vocabulary, or None if the file has none."""
         value = self.values.get(key)
         if value is None:
             return None
@@ -79,24 +79,24 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One row of the registry in `load`."""
+    """One entry of the registry in `load`."""
 
     name: str  # config.json's model_type, in lower case
     configure: Callable[[Settings], TransformerConfig]
     wrap: Callable[[Denoiser], Denoiser]
     outer: Mapping[str, str]  # our modules outside the blocks -> the checkpoint's
-    block: str  # where block {} lives in the checkpoint
+    block: str  # prefix of block {} in the checkpoint
     inner: Mapping[str, str]  # our modules inside a block -> the checkpoint's
     ignored: tuple[str, ...] = ()  # endings of stored tensors that are buffers, not weights
-    vocab_size: int = 0  # of the published models, whose documented tokens these are
+    vocab_size: int = 0  # of the published models; the tokens below are documented for it
     special: Mapping[str, int] = field(default_factory=dict)
     mask: str = ""
-    ends: tuple[str, ...] = ()  # tokens that end a text; the first one also fills what is behind it
-    chat_template: str | None = None  # documented, for folders that ship none
-    words: str | None = None  # how text is cut before byte pairs are merged, for folders without tokenizer.json
+    ends: tuple[str, ...] = ()  # tokens that end a text; the first one also fills the rest of the window
+    chat_template: str | None = None  # the documented one, for folders without their own
+    words: str | None = None  # pattern that splits text before byte pairs are merged, without tokenizer.json
 
-    def theirs(self, ours: str) -> str:
-        """The checkpoint's name of our parameter `ours`."""
+    def checkpoint_name(self, ours: str) -> str:
+        """Return the checkpoint's name of our parameter `ours`."""
         module, _, leaf = ours.rpartition(".")
         if not module.startswith("blocks."):
             return f"{self.outer[module]}.{leaf}"
@@ -105,9 +105,9 @@ class Family:
 
 
 def mask_token(settings: Settings, vocab_size: int, documented: tuple[int, int]) -> int:
-    """The mask id of the config, else the documented one where the vocabulary (size, mask id) is the documented one.
+    """Return the mask id of the config, or of `documented` (vocabulary size, mask id) if the size is the same.
 
-    A mask token may come right after the vocabulary: it is an input that no output stands for.
+    A mask token may come right after the vocabulary: it is an input without an output.
     """
     stated = settings.token("mask_token_id", vocab_size + 1)
     if stated is not None:

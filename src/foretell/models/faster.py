@@ -1,4 +1,4 @@
-"""The same network in less time: int8 weights (torchao) and `torch.compile`, where someone asks for them."""
+"""Optional ways to speed up a network: int8 weights (torchao) and `torch.compile`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUANTIZE = ("int8",)
 
 
 def check_quantize(kind: str | None) -> None:
-    """Raise an error, before the weights are read, if there is no such kind or its package is missing."""
+    """Raises an error, before the weights are read, if the kind is unknown or its package is missing."""
     if kind is None:
         return
     if kind not in QUANTIZE:
@@ -25,9 +25,9 @@ def check_quantize(kind: str | None) -> None:
 
 
 def quantize_weights(network: Any) -> None:
-    """Round the matrices of every block to int8, with a scale a row; what flows between them keeps its dtype.
+    """Round the matrices of every block to int8, with one scale per row; activations keep their dtype.
 
-    The embedding and the head stay as they are: a stopping rule compares two logits, and these come from the head.
+    The embedding and the head are not quantised, because stopping rules compare logits, which the head computes.
     """
     blocks = _blocks(network, "quantize")
     with quiet_libraries():
@@ -39,7 +39,7 @@ def quantize_weights(network: Any) -> None:
 
 
 def compile_blocks(network: Any) -> None:
-    """Have torch translate the blocks, at the first pass, for passes of any size. It takes a C++ compiler on a CPU."""
+    """Compile the blocks at their first pass, for passes of any size. On a CPU this needs a C++ compiler."""
     for block in _blocks(network, "compile"):
         for name in ("enter", "leave"):
             setattr(block, name, torch.compile(getattr(block, name), dynamic=True))

@@ -21,15 +21,15 @@ from foretell.models.quiet import no_progress_bars, quiet_libraries
 from foretell.models.tokenizer import has_tokenizer, mask_of, read_tokenizer
 from foretell.models.weights import missing_weights
 
-WINDOW = 256  # positions that the engine's options choose by themselves
+WINDOW = 256  # the default of max_new_tokens in the engine's options
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedLM:
     """Implements `protocols.Denoiser` around a transformers model with a masked LM head.
 
-    Rows are turned until their padding stands behind the text, because some of these models count their positions
-    from column 0 whatever the attention mask says.
+    Rows are rotated so that their padding follows the text, because some of these models count positions from
+    column 0 regardless of the attention mask.
     """
 
     network: Any  # a transformers PreTrainedModel whose class ends in ForMaskedLM
@@ -39,10 +39,10 @@ class MaskedLM:
         asked, prompt = inputs.columns.gather(1, inputs.wanted), inputs.prompt  # [b, w]
         inputs = with_all_columns(inputs)
         places, length = inputs.positions, inputs.canvas.shape[1]
-        offset, limit = self._positions()
+        offset, limit = self._position_range()
         if length > limit:
             raise RequestError(too_long(prompt, length, limit))
-        padding = length - 1 - places[:, -1:]  # [b, 1] columns in front of each text
+        padding = length - 1 - places[:, -1:]  # [b, 1] columns before each text
         turn = (inputs.columns + padding) % length
         arguments = {
             "input_ids": inputs.canvas.gather(1, turn),
@@ -54,19 +54,19 @@ class MaskedLM:
 
     def _run(self, arguments: dict[str, Tensor], asked: Tensor) -> States | Table:
         rows = torch.arange(len(asked), device=asked.device)[:, None]
-        head = _head(self.network)
+        head = _find_head(self.network)
         with torch.no_grad():
             if head is None:
                 return Table(self.network(**arguments).logits[rows, asked])
             return States(self.network.base_model(**arguments)[0][rows, asked], head)
 
-    def _positions(self) -> tuple[int, int]:
-        """The position id of a text's first token, and how many tokens have one."""
+    def _position_range(self) -> tuple[int, int]:
+        """Return the position id of a text's first token, and the number of tokens that have one."""
         size = getattr(self.network.config, "max_position_embeddings", None)
         offset = 0
         for name, module in self.network.named_modules():
             if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-                # RoBERTa and its kin keep a row for padding and count from the row behind it.
+                # RoBERTa and related models reserve a row for padding and count from the next row.
                 offset = 0 if module.padding_idx is None else module.padding_idx + 1
                 size = module.num_embeddings
         return offset, (size or 1 << 30) - offset
@@ -79,14 +79,14 @@ class MaskedLM:
 
 
 def too_long(prompt: int, length: int, limit: int) -> str:
-    """What to say of a canvas of `length` columns, `prompt` of them in front of the window."""
+    """Return the message for a canvas of `length` columns, `prompt` of them before the window."""
     parts = f"{prompt} of the prompt with its padding and {length - prompt} of the window"
-    said = f"the text has {length} tokens ({parts}); this model's positions end at {limit}"
+    problem = f"the text has {length} tokens ({parts}); this model's positions end at {limit}"
     if prompt >= limit:
-        return f"{said}: the prompt alone is too long"
+        return f"{problem}: the prompt alone is too long"
     return (
-        f"{said}: ask for a window of at most {limit - prompt} with max_new_tokens (--max-new-tokens), which is "
-        f"{WINDOW} where nobody says"
+        f"{problem}: ask for a window of at most {limit - prompt} with max_new_tokens (--max-new-tokens), which is "
+        f"{WINDOW} by default"
     )
 
 
@@ -104,7 +104,7 @@ class States:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Implements `protocols.Readout` for models whose head cannot be called on its own."""
+    """Implements `protocols.Readout` for models whose head cannot be called separately."""
 
     logits: Tensor  # [b, w, V]
 
@@ -112,8 +112,8 @@ class Table:
         return self.logits[row, at]
 
 
-def _head(network: Any) -> Callable[[Tensor], Tensor] | None:
-    """The part behind `base_model`, where it is one of the known shapes; it then runs only where it is asked."""
+def _find_head(network: Any) -> Callable[[Tensor], Tensor] | None:
+    """Return the head after `base_model` if its structure is known; it then runs only where it is read."""
     if hasattr(network, "head") and hasattr(network, "decoder"):  # ModernBERT
         return lambda states: network.decoder(network.head(states))
     for name in ("cls", "lm_head", "predictions"):  # BERT, RoBERTa, ALBERT
@@ -123,7 +123,7 @@ def _head(network: Any) -> Callable[[Tensor], Tensor] | None:
 
 
 def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype | None) -> MaskedLM:
-    """The masked LM in the folder of `settings`: local files, safetensors, and transformers' own code only."""
+    """Load the masked LM in the folder of `settings`: only local files, safetensors, and transformers' own code."""
     folder = settings.file.parent
     if not any(folder.glob("model*.safetensors")):
         raise missing_weights(folder)
@@ -143,7 +143,7 @@ def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype 
 
 
 def _read_network(folder: Path, dtype: torch.dtype | None) -> tuple[Any, dict[str, Any]]:
-    """The transformers model in `folder`, and what transformers reports about its tensors."""
+    """Load the transformers model in `folder`, with transformers' report about its tensors."""
     try:
         from transformers import AutoModelForMaskedLM  # noqa: PLC0415  an extra, and slow to import
 

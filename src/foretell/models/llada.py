@@ -1,4 +1,4 @@
-"""LLaDA checkpoints (8B-Base, 8B-Instruct, 1.5): their config.json and their tensor names, read and written."""
+"""LLaDA checkpoints (8B-Base, 8B-Instruct, 1.5): read and write their config.json and tensor names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from foretell.models.transformer import UNBOUNDED, Transformer, TransformerConfi
 
 _VOCAB_SIZE, _MASK_ID = 126_464, 126_336  # of the published models
 
-# What the network code of this family can switch on and ours does not have. The first value is the key's default.
+# Settings of this family that our network supports only at these values. The first value is the key's default.
 _FIXED: dict[str, tuple[Any, ...]] = {
     "block_type": ("llama",),
     "block_group_size": (1,),
@@ -36,6 +36,7 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 
 
 def configure(settings: Settings) -> TransformerConfig:
+    """Translate a config.json. Raises ModelError for settings that the network does not support."""
     for key, allowed in _FIXED.items():
         settings.require(key, *allowed)
     dim, heads = settings.count("d_model"), settings.count("n_heads")
@@ -114,14 +115,14 @@ LLADA = Family(
 def save_llada(model: Transformer, folder: Path | str, **extra: Any) -> None:
     """Write `model` as a LLaDA checkpoint, config.json and model.safetensors, that `load_model` reads back.
 
-    `extra` are further keys of config.json, such as eos_token_id and max_sequence_length. Networks with query and
-    key biases are not LLaDA's and are refused by name.
+    `extra` are further keys of config.json, such as eos_token_id and max_sequence_length. Raises ModelError for
+    a network with query and key biases, which LLaDA does not have.
     """
     config = model.config
     if config.qkv_bias:
         raise ModelError("a network with qkv_bias cannot be written as a LLaDA checkpoint, which has no biases")
     weights = {
-        LLADA.theirs(name): weight.detach().contiguous()
+        LLADA.checkpoint_name(name): weight.detach().contiguous()
         for name, weight in model.named_parameters()  # a tied head is listed once, as the embedding
     }
     values = {
@@ -146,6 +147,6 @@ def save_llada(model: Transformer, folder: Path | str, **extra: Any) -> None:
     settings, partial = folder / "config.json", folder / "model.safetensors.partial"
     settings.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     save_file(weights, partial, metadata={"format": "pt"})
-    partial.chmod(settings.stat().st_mode)  # safetensors makes files that only their owner may read
-    # Renaming last: an interrupted save leaves no half a checkpoint under the real name.
+    partial.chmod(settings.stat().st_mode)  # safetensors creates files that only their owner can read
+    # Rename last, so that an interrupted save leaves no partial checkpoint under the real name.
     partial.replace(folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""From a checkpoint folder to a denoiser: safetensors only, memory-mapped, and no code but ours."""
+"""Load a denoiser from a checkpoint folder: only safetensors, memory-mapped, without running the folder's code."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def load_model(
     folder: Path | str, device: torch.device | str = "cpu", dtype: torch.dtype | str | None = None
 ) -> Denoiser:
-    """The denoiser in `folder`, ready to decode.
+    """Load the denoiser in `folder`.
 
     The weights are memory-mapped: on a CPU, in the dtype they are stored in, they are never copied. Without a
-    `dtype` they keep theirs, except that float16 becomes float32 on a CPU.
+    `dtype` they keep their own, except that float16 becomes float32 on a CPU.
     """
-    target, kind = _device(device), _dtype(dtype)
+    target, kind = _parse_device(device), _parse_dtype(dtype)
     settings = Settings.read(Path(folder))
     family = family_of(settings)
     if family is None:
         from foretell.models.huggingface import load_masked_lm  # noqa: PLC0415  transformers is optional
 
         return load_masked_lm(settings, target, kind)
-    return family.wrap(_network(family, settings, target, kind))
+    return family.wrap(_load_network(family, settings, target, kind))
 
 
 def family_of(settings: Settings) -> Family | None:
-    """The family a config.json belongs to; None for a Hugging Face masked LM."""
+    """Return the family of a config.json; None for a Hugging Face masked LM."""
     name = settings.values.get("model_type")
     architectures = settings.values.get("architectures") or []
     if isinstance(name, str) and name.lower() in FAMILIES:
@@ -56,17 +56,17 @@ def family_of(settings: Settings) -> Family | None:
     )
 
 
-def _network(family: Family, settings: Settings, device: torch.device, dtype: torch.dtype | None) -> Transformer:
+def _load_network(family: Family, settings: Settings, device: torch.device, dtype: torch.dtype | None) -> Transformer:
     config = family.configure(settings)
     weights = Weights.locate(settings.file.parent)
     config = _fit_head(config, family, settings, weights)
-    with torch.device("meta"), _Unfilled():
+    with torch.device("meta"), _SkipInitialisation():
         model = Transformer(config)
-    # A tied head is listed once, as the embedding; some checkpoints store it again all the same.
-    names = {ours: family.theirs(ours) for ours, _ in model.named_parameters()}
-    spare = (*family.ignored, family.theirs("head.weight")) if config.tied else family.ignored
+    # A tied head is listed once, as the embedding; some checkpoints store it twice.
+    names = {ours: family.checkpoint_name(ours) for ours, _ in model.named_parameters()}
+    spare = (*family.ignored, family.checkpoint_name("head.weight")) if config.tied else family.ignored
     weights.refuse_unexpected(set(names.values()), spare)
-    kind = dtype or _stored_dtype(weights, family.theirs("embed.weight"), device)
+    kind = dtype or _stored_dtype(weights, family.checkpoint_name("embed.weight"), device)
     state = {
         ours: weights.read(theirs, tuple(model.get_parameter(ours).shape)).to(device, kind)
         for ours, theirs in names.items()
@@ -78,21 +78,21 @@ def _network(family: Family, settings: Settings, device: torch.device, dtype: to
 
 
 def _fit_head(config: TransformerConfig, family: Family, settings: Settings, weights: Weights) -> TransformerConfig:
-    """The config with as many outputs as the stored head has, if that ends at the vocabulary or before the mask."""
-    embedded = weights.shape(family.theirs("embed.weight"))[0]
+    """Return the config with the stored head's number of outputs, if it ends at the vocabulary or before the mask."""
+    embedded = weights.shape(family.checkpoint_name("embed.weight"))[0]
     if embedded <= config.mask_id == config.vocab_size - 1:
         raise settings.problem("mask_token_id", f"a token id from 0 to {config.mask_id - 1}")
     if config.tied:
         return config
-    outputs = weights.shape(family.theirs("head.weight"))[0]
+    outputs = weights.shape(family.checkpoint_name("head.weight"))[0]
     shorter = outputs < config.vocab_size and outputs in (config.mask_id, settings.count("vocab_size"))
     return replace(config, outputs=outputs) if shorter else config
 
 
-class _Unfilled(TorchFunctionMode):
-    """Skips the random numbers of a network whose weights are about to be replaced.
+class _SkipInitialisation(TorchFunctionMode):
+    """Skips the random initialisation of a network whose weights are about to be replaced.
 
-    They cost nothing on the meta device, but asking for them there imports torch's compiler: seconds and 80 MB.
+    It costs nothing on the meta device, but calling it there imports torch's compiler: seconds and 80 MB.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -102,13 +102,13 @@ class _Unfilled(TorchFunctionMode):
 
 
 def _stored_dtype(weights: Weights, embedding: str, device: torch.device) -> torch.dtype:
-    """The embedding's dtype stands for all, because one network computes in one dtype."""
+    """Return the embedding's dtype for the whole network, which computes in a single dtype."""
     stored = weights.dtype(embedding)
     # Half precision on a CPU is slow, and several kernels do not exist.
     return torch.float32 if stored == torch.float16 and device.type == "cpu" else stored
 
 
-def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+def _parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     if dtype is None:
         return None
     name = str(dtype).removeprefix("torch.")
@@ -117,7 +117,7 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     return _DTYPES[name]
 
 
-def _device(device: torch.device | str) -> torch.device:
+def _parse_device(device: torch.device | str) -> torch.device:
     try:
         target = torch.device(device)
         torch.empty(0, device=target)

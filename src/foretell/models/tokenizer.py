@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer from its files: tokenizer.json, Dream's vocab.json and merges.txt, or BERT's vocab.txt."""
+"""Build a checkpoint's tokenizer from tokenizer.json, vocab.json with merges.txt (Dream), or vocab.txt (BERT)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # what masked LMs
 
 
 def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, int]) -> Tokenizer:
-    """The tokenizer in `folder`; `special` are the family's documented tokens, for files that name none."""
+    """Load the tokenizer in `folder`; `special` are the family's documented tokens, for files that name none."""
     whole = folder / "tokenizer.json"
     if whole.is_file():
         try:
@@ -39,12 +39,12 @@ def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, in
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a file of `folder` holds a vocabulary, readable or not."""
+    """Return whether `folder` has a vocabulary file, readable or not."""
     return any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern))
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The object in `file`, or an empty one where there is no such file."""
+    """Return the JSON object in `file`, or an empty one if the file does not exist."""
     if not file.is_file():
         return {}
     try:
@@ -57,7 +57,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def named_tokens(folder: Path) -> dict[str, str]:
-    """What the folder calls bos_token, eos_token, mask_token and so on."""
+    """Return the texts of bos_token, eos_token, mask_token and the other named tokens of the folder."""
     stated = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
     texts = {
         name: value["content"] if isinstance(value, dict) else value
@@ -68,18 +68,18 @@ def named_tokens(folder: Path) -> dict[str, str]:
 
 
 def documented_tokens(family: Family | None, settings: Settings) -> Mapping[str, int]:
-    """The published special tokens, where the vocabulary is the published one."""
+    """Return the published special tokens if the vocabulary has the published size, otherwise none."""
     known = family is not None and settings.values.get("vocab_size") == family.vocab_size
     return family.special if family is not None and known else {}
 
 
 def mask_of(folder: Path, tokenizer: Tokenizer) -> int | None:
-    """The mask of a masked LM's tokenizer."""
+    """Return the mask token of a masked LM's tokenizer, None without one."""
     return _first_known(tokenizer, (named_tokens(folder).get("mask_token"), *_MASKS))
 
 
 def separator_of(folder: Path, tokenizer: Tokenizer) -> int | None:
-    """What a masked LM's tokenizer puts at the end of a text."""
+    """Return the token that a masked LM's tokenizer puts at the end of a text, None without one."""
     return _first_known(tokenizer, (named_tokens(folder).get("sep_token"), *_SEPARATORS))
 
 
@@ -89,7 +89,7 @@ def _first_known(tokenizer: Tokenizer, names: tuple[str | None, ...]) -> int | N
 
 
 def _word_pieces(folder: Path) -> Tokenizer:
-    """BERT's WordPiece tokenizer from vocab.txt and tokenizer_config.json, as transformers builds it."""
+    """Build BERT's WordPiece tokenizer from vocab.txt and tokenizer_config.json, as transformers builds it."""
     file, config = folder / "vocab.txt", folder / "tokenizer_config.json"
     stated = Settings(config, read_json(config))
     _refuse_other_word_pieces(folder, stated)
@@ -120,7 +120,7 @@ def _word_pieces(folder: Path) -> Tokenizer:
 
 
 def _refuse_other_word_pieces(folder: Path, stated: Settings) -> None:
-    """Raise ModelError if vocab.txt belongs to a tokenizer other than BERT's."""
+    """Raises ModelError if vocab.txt belongs to a tokenizer other than BERT's."""
     name, model = stated.values.get("tokenizer_class"), read_json(folder / "config.json").get("model_type")
     known = {f"{kind}Tokenizer{fast}" for kind in _WORD_PIECE_CLASSES for fast in ("", "Fast")}
     if name not in known if name is not None else model not in _WORD_PIECE_MODELS:
@@ -132,16 +132,16 @@ def _refuse_other_word_pieces(folder: Path, stated: Settings) -> None:
 
 
 def _read_pieces(file: Path) -> dict[str, int]:
-    """The word pieces of a vocab.txt, whose ids are their line numbers from 0."""
+    """Return the word pieces of a vocab.txt with their ids, the line numbers from 0."""
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")  # not splitlines: pieces may hold other line ends
+        lines = file.read_text(encoding="utf-8").split("\n")  # not splitlines: pieces may contain other line separators
     except UnicodeDecodeError as problem:
         raise ModelError(f"{file}: not UTF-8 text ({problem.reason} at byte {problem.start})") from problem
     return {piece: number for number, piece in enumerate(lines if lines[-1] else lines[:-1])}
 
 
 def _byte_pairs(folder: Path, words: str, special: Mapping[str, int]) -> Tokenizer:
-    """Byte-level BPE as Qwen2 has it. Added tokens are put at their own ids, which may leave holes."""
+    """Build Qwen2's byte-level BPE tokenizer. Added tokens keep their own ids, which may leave gaps."""
     added = _added_tokens(folder, special)
     ids = read_json(folder / "vocab.json") | {token.content: number for number, token in added.items()}
     try:
@@ -170,7 +170,7 @@ def _merges(file: Path) -> list[tuple[str, str]]:
 
 
 def _added_tokens(folder: Path, special: Mapping[str, int]) -> dict[int, AddedToken]:
-    """Tokens outside the byte pairs, by id, in the order of their ids."""
+    """Return the tokens outside the byte pairs, sorted by id."""
     file = folder / "tokenizer_config.json"
     stated = read_json(file).get("added_tokens_decoder") or {}
     plain = read_json(folder / "added_tokens.json") or special

@@ -1,4 +1,4 @@
-"""A closed-form denoiser without weights, for tests and docs: hashed logits that grow surer as the canvas fills."""
+"""A closed-form denoiser without weights, for tests: hashed logits that become surer as the canvas fills."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from foretell.loop.noise import scramble, to_unit
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Inputs
 
-_NOISE = 4.0  # spread of the logits that mean nothing
-_DOUBT, _TRUST = 1.0, 13.0  # bonus of the favoured token on an all but blank canvas, and on a full one
+_NOISE = 4.0  # spread of the random part of the logits
+_DOUBT, _TRUST = 1.0, 13.0  # lead of the favoured token on an almost empty canvas, and on a full one
 
 
 @dataclass(frozen=True, slots=True)
 class Toy:
-    """Implements `protocols.Denoiser` as a pure function of the visible tokens and their places.
+    """Implements `protocols.Denoiser` as a pure function of the visible tokens and their positions.
 
-    Every column favours one token, chosen by its place and at some places by its left neighbour, so that drafts change
-    while neighbours are still masked. The lead of that token grows with the share of the text that is filled, faster at
-    some places than at others, and is blurred by noise that depends on everything visible. Padding, batch mates and
-    the order of rows never matter, to the last bit.
+    Every column favours one token, chosen by its position and in some columns by its left neighbour, so that drafts
+    change while neighbours are still masked. The lead of that token grows with the filled share of the text, faster at
+    some positions than at others, plus noise that depends on all visible tokens. Padding, other rows and the order of
+    rows change no bit of the result.
     """
 
     vocab: int = 64
@@ -41,20 +41,20 @@ class Toy:
         seen = inputs.attend & computed  # [b, L]
         filled = seen & (inputs.canvas != self.mask_id)
         marks = scramble(scramble(inputs.positions + self.seed * 1_000_003) + inputs.canvas)  # [b, L]
-        # Integers add up to the same in any order and with any padding between them; floats would not.
+        # Sums of integers do not depend on order and padding; sums of floats would.
         scene = (marks * filled).sum(dim=1, keepdim=True)  # [b, 1]
         share = filled.sum(dim=1, keepdim=True) / seen.sum(dim=1, keepdim=True).clamp(min=1)
         column = inputs.columns.gather(1, inputs.wanted)  # [b, w]
         place = inputs.positions.gather(1, column)
         before = torch.where(place > 0, column - 1, column)
         spot = scramble(place + self.seed * 7_368_787 + 1)  # [b, w]
-        leaning = (spot & 3 == 0) & (place > 0)  # one place in four listens to its neighbour
-        drag = _unit(scramble(spot + 1))  # from quick places to slow ones
+        leaning = (spot & 3 == 0) & (place > 0)  # one position in four depends on its neighbour
+        drag = _unit(scramble(spot + 1))  # small where the lead grows early, large where it grows late
         neighbour = (marks * filled).gather(1, before) * leaning
         return Signal(
             scene=scramble(scene + spot),
             favoured=self._token(scramble(spot + neighbour)),
-            # Products only: a vectorised power rounds by where in the batch a row stands.
+            # Products only: the rounding of a vectorised power depends on the row's place in the batch.
             lead=_DOUBT + (_TRUST - _DOUBT) * share * (1 - drag * (1 - share)),
             vocab=self.vocab,
         )
@@ -71,9 +71,9 @@ class Toy:
 class Signal:
     """Implements `protocols.Readout`."""
 
-    scene: Tensor  # [b, w] a code of all that is visible, and of the place
+    scene: Tensor  # [b, w] a hash of all visible tokens and the position
     favoured: Tensor  # [b, w] token ids
-    lead: Tensor  # [b, w] how far the favoured token is raised
+    lead: Tensor  # [b, w] how much is added to the favoured token's logit
     vocab: int
 
     def __call__(self, row: Tensor, at: Tensor) -> Tensor:
@@ -84,5 +84,5 @@ class Signal:
 
 
 def _unit(code: Tensor) -> Tensor:
-    """Float32 in (0, 1]; one rounding of an exact value, so the same wherever a row stands."""
+    """Return float32 in (0, 1], rounded once from an exact value, so that the row's place does not matter."""
     return to_unit(code).float()

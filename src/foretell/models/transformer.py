@@ -1,4 +1,4 @@
-"""A bidirectional transformer of the Llama family: the one network behind LLaDA and Dream checkpoints."""
+"""A bidirectional transformer of the Llama family: the network of LLaDA and Dream checkpoints."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.nn import functional as F
 from foretell.loop.protocols import Inputs
 
 UNBOUNDED = 1 << 40
-COLUMNS = 64  # by so many at a time a store widens
+COLUMNS = 64  # a store widens by multiples of this
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerConfig:
-    """The shape of a network, in our words; `llada` and `dream` translate a config.json into it."""
+    """The shape of a network; `llada` and `dream` translate a config.json into it."""
 
     vocab_size: int  # rows of the embedding
     mask_id: int
@@ -30,8 +30,8 @@ class TransformerConfig:
     norm_eps: float = 1e-5
     qkv_bias: bool = False  # Dream (Qwen2) has one, LLaDA does not
     tied: bool = False  # the head is the embedding
-    context: int = UNBOUNDED  # tokens of prompt and window together that the network was made for
-    outputs: int | None = None  # rows of the head; None: as many as the embedding has
+    context: int = UNBOUNDED  # most tokens of prompt and window together
+    outputs: int | None = None  # rows of the head; None: the same as the embedding
 
     @property
     def head_dim(self) -> int:
@@ -39,25 +39,25 @@ class TransformerConfig:
 
 
 class DenseKV:
-    """Implements `state.KVStore` with two dense tensors. Columns not computed are simply not rewritten.
+    """Implements `parts.KVStore` with two dense tensors. Columns that are not computed keep their old values.
 
-    They have room to spare, so that a row can come or go without a copy of all the others: rows in use are the
-    first ones, and columns in use are the last ones, because a canvas grows to the left.
+    The tensors have spare room, so that a row can be added or removed without copying all others: the first rows
+    are in use, and the last columns, because a canvas grows to the left.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, seen: Tensor | None = None) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, selected: Tensor | None = None) -> None:
         self.keys, self.values = keys, values  # [layers, room for rows, H, room for columns, D], keys after rotation
         self.rows, self.columns = keys.shape[1], keys.shape[3]  # in use
-        self.seen = seen  # [b] the rows that this view shows; None is all of them
+        self.selected = selected  # [b] the rows of this view; None: all rows
 
     def update(self, layer: int, columns: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k and v [b, H, q, D] at `columns` [b, q]; return all L columns of these rows."""
         keys, values = self._used(self.keys[layer]), self._used(self.values[layer])
-        rows = torch.arange(len(k), device=k.device) if self.seen is None else self.seen
+        rows = torch.arange(len(k), device=k.device) if self.selected is None else self.selected
         heads = torch.arange(k.shape[1], device=k.device)
         where = (rows[:, None, None], heads[None, :, None], columns[:, None, :])
         keys[where], values[where] = k, v
-        return (keys, values) if self.seen is None else (keys[self.seen], values[self.seen])
+        return (keys, values) if self.selected is None else (keys[self.selected], values[self.selected])
 
     def view(self, rows: Tensor | None) -> DenseKV:
         return DenseKV(self._used(self.keys), self._used(self.values), rows)
@@ -77,15 +77,15 @@ class DenseKV:
         if rows > room or columns > width:
             room = room if rows <= room else max(rows, 2 * room)
             width = width if columns <= width else -(-columns // COLUMNS) * COLUMNS
-            self.keys, self.values = (self._moved(part, room, width) for part in (self.keys, self.values))
+            self.keys, self.values = (self._copy_to_larger(part, room, width) for part in (self.keys, self.values))
         else:
-            for part in (self.keys, self.values):  # a nan that another request left there would outlive any mask
+            for part in (self.keys, self.values):  # a NaN left by another request would pass through any mask
                 part[:, self.rows : rows] = 0
                 part[:, : self.rows, :, width - columns : width - self.columns] = 0
         self.rows, self.columns = rows, columns
 
-    def _moved(self, part: Tensor, room: int, width: int) -> Tensor:
-        """A copy in a larger, blank tensor."""
+    def _copy_to_larger(self, part: Tensor, room: int, width: int) -> Tensor:
+        """Return a copy in a larger tensor, filled up with zeros."""
         larger = part.new_zeros(part.shape[0], room, part.shape[2], width, part.shape[4])
         larger[:, : self.rows, :, width - self.columns :] = self._used(part)
         return larger
@@ -94,12 +94,12 @@ class DenseKV:
         self.columns -= columns
 
     def _used(self, part: Tensor) -> Tensor:
-        """The rows and columns in use of [..., room for rows, H, room for columns, D]."""
+        """Return the rows and columns in use of [..., room for rows, H, room for columns, D]."""
         return part[..., : self.rows, :, part.shape[-2] - self.columns :, :]
 
 
 class Norm(nn.Module):
-    """RMSNorm in float32, cast back before the weight, as both families were trained."""
+    """RMSNorm in float32, cast back before the weight is applied, as in the training of both families."""
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
@@ -121,19 +121,19 @@ class Attention(nn.Module):
         self.out = nn.Linear(config.heads * self.head_dim, config.dim, bias=False)
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of the columns x [b, q, dim]. [b, H, q, D] each"""
+        """Return queries, keys and values of the columns x [b, q, dim]. [b, H, q, D] each"""
         q, k, v = (part(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (self.q, self.k, self.v))
         return rotate(q, cos, sin), rotate(k, cos, sin), v
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor) -> Tensor:
-        """What q [b, H, q, D] gathers from those of k and v [b, H, l, D] that `keys` [b, l] shows. [b, q, dim]"""
+        """Attend from q [b, H, q, D] to the columns of k and v [b, H, l, D] that `keys` [b, l] allows. [b, q, dim]"""
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=keys[:, None, None, :], enable_gqa=self.grouped)
         mixed: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return mixed
 
 
 class Block(nn.Module):
-    """One layer: `enter`, the cache, `leave`. The cache is no part of either, so that both can be compiled."""
+    """One layer: `enter`, then the cache, then `leave`. The cache is separate, so that both can be compiled."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Block(nn.Module):
 class Hidden:
     """Implements `protocols.Readout`: the last layer's states, and the head that reads them."""
 
-    states: Tensor  # [b, w, dim], normed
+    states: Tensor  # [b, w, dim], normalised
     head: nn.Linear
 
     def __call__(self, row: Tensor, at: Tensor) -> Tensor:
@@ -210,13 +210,13 @@ class Transformer(nn.Module):
 
 
 def rotations(places: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [b, 1, q, D/2] of the rotary angles, in float32 whatever the model's dtype."""
+    """Return cosines and sines [b, 1, q, D/2] of the rotary angles, in float32 for any dtype of the model."""
     frequency = theta ** (-torch.arange(0, head_dim, 2, device=places.device, dtype=torch.float32) / head_dim)
     angle = places[:, None, :, None] * frequency
     return angle.cos(), angle.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the first half of each head against the second, as Llama checkpoints expect."""
+    """Rotate the first half of each head against the second, as Llama checkpoints expect."""
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)

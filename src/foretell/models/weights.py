@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint folder, in one safetensors file or in shards with an index, read by name."""
+"""Read the tensors of a checkpoint folder by name, from one safetensors file or from shards with an index."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CONVERT = (
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Which file holds which tensor. Nothing is read before it is asked for."""
+    """The location of every tensor. A tensor is read only when it is requested."""
 
-    listing: Path  # the file that says so: the index, or the one file itself
+    listing: Path  # the file that lists the tensors: the index, or the single file
     files: dict[Path, Any]  # open safetensors files
-    homes: dict[str, Path]  # the file of each tensor
+    file_of: dict[str, Path]  # the file of each tensor
 
     @classmethod
     def locate(cls, folder: Path) -> Weights:
@@ -48,7 +48,7 @@ class Weights:
 
     @classmethod
     def _sharded(cls, index: Path) -> Weights:
-        homes: dict[str, Path] = {}
+        file_of: dict[str, Path] = {}
         for tensor, shard in _weight_map(index).items():
             path = index.parent / shard
             if path.parent != index.parent or path.suffix != ".safetensors":
@@ -57,27 +57,27 @@ class Weights:
                 )
             if not path.is_file():
                 raise ModelError(f"{path}: missing, though {index.name} says that it holds {tensor}")
-            homes[tensor] = path
-        files = {path: _open(path) for path in sorted(set(homes.values()))}
+            file_of[tensor] = path
+        files = {path: _open(path) for path in sorted(set(file_of.values()))}
         for path, opened in files.items():
-            # A tensor that only its shard knows of must be seen, or it could not be refused.
-            homes |= {tensor: path for tensor in opened.keys() if tensor not in homes}  # noqa: SIM118
-        return cls(index, files, homes)
+            # List tensors that are missing from the index too, so that they can be refused.
+            file_of |= {tensor: path for tensor in opened.keys() if tensor not in file_of}  # noqa: SIM118
+        return cls(index, files, file_of)
 
     def refuse_unexpected(self, expected: set[str], ignored: tuple[str, ...]) -> None:
-        """Raise for tensors that no parameter of the network is called; `ignored` are endings that do not matter."""
-        extra = sorted(name for name in self.homes if name not in expected and not name.endswith(ignored))
+        """Raises ModelError if a tensor belongs to no parameter; names that end in one of `ignored` are skipped."""
+        extra = sorted(name for name in self.file_of if name not in expected and not name.endswith(ignored))
         if extra:
             more = f" and {len(extra) - _SHOWN} more" if len(extra) > _SHOWN else ""
             raise ModelError(
-                f"{self.homes[extra[0]]}: unexpected tensor {', '.join(extra[:_SHOWN])}{more}; the network that "
+                f"{self.file_of[extra[0]]}: unexpected tensor {', '.join(extra[:_SHOWN])}{more}; the network that "
                 f"config.json describes has no such weight"
             )
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A tensor that still lies in its file: its pages are read when they are used."""
-        path = self._home(name)
-        with _reported(path, name):
+        """Return a memory-mapped tensor: its pages are read when they are used."""
+        path = self._find_file(name)
+        with _explain_errors(path, name):
             tensor: Tensor = self.files[path].get_tensor(name)
         if tuple(tensor.shape) != shape:
             raise ModelError(
@@ -91,28 +91,28 @@ class Weights:
         return tensor
 
     def shape(self, name: str) -> tuple[int, ...]:
-        path = self._home(name)
-        with _reported(path, name):
+        path = self._find_file(name)
+        with _explain_errors(path, name):
             return tuple(self.files[path].get_slice(name).get_shape())
 
     def dtype(self, name: str) -> torch.dtype:
-        path = self._home(name)
-        with _reported(path, name):
+        path = self._find_file(name)
+        with _explain_errors(path, name):
             first: Tensor = self.files[path].get_slice(name)[:1]
         return first.dtype
 
-    def _home(self, name: str) -> Path:
-        if name not in self.homes:
+    def _find_file(self, name: str) -> Path:
+        if name not in self.file_of:
             raise ModelError(f"{self.listing}: tensor {name} is missing")
-        return self.homes[name]
+        return self.file_of[name]
 
 
 def missing_weights(folder: Path) -> ModelError:
-    """The error for a folder without safetensors, with a command that converts the pickled weights it has."""
+    """Return the error for a folder without safetensors, with a command that converts its pickled weights."""
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES and path.name != _NO_WEIGHTS)
     if not pickles:
         return ModelError(f"{folder}: has neither {_SINGLE} nor {_INDEX}; weights in any other format are never read")
-    # A pattern, because a stranger's file name has no place in a command.
+    # A pattern, because a command must not contain an untrusted file name.
     is_usual = any(name.startswith("pytorch_model") for name in pickles)
     pattern = "pytorch_model*.bin" if is_usual else f"*{Path(pickles[0]).suffix}"
     command = CONVERT.format(pattern=pattern, single=_SINGLE)
@@ -124,12 +124,12 @@ def missing_weights(folder: Path) -> ModelError:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        homes = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        file_of = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as problem:
         raise ModelError(f"{index}: not a safetensors index, which is a JSON object with a weight_map") from problem
-    if not isinstance(homes, dict) or not all(isinstance(shard, str) for shard in homes.values()):
+    if not isinstance(file_of, dict) or not all(isinstance(shard, str) for shard in file_of.values()):
         raise ModelError(f"{index}: its weight_map must be an object of tensor names and file names")
-    return homes
+    return file_of
 
 
 def _open(path: Path) -> Any:
@@ -142,7 +142,7 @@ def _open(path: Path) -> Any:
 
 
 @contextmanager
-def _reported(path: Path, name: str) -> Iterator[None]:
+def _explain_errors(path: Path, name: str) -> Iterator[None]:
     try:
         yield
     except SafetensorError as problem:

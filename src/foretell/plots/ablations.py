@@ -1,4 +1,4 @@
-"""Ablations: accuracy against the steps spent, and groups of bars with their intervals."""
+"""Ablation plots: accuracy against steps, and grouped bars with confidence intervals."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from matplotlib.figure import Figure
 
 COLOURS = ("#8a8a8a", "#f2a33c", "#3b78b5", "#2e9e4f", "#b5453b", "#7d5ba6", "#3aa6a6", "#8c6d46")
 MARKERS = ("o", "s", "^", "D")
-LABEL = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}  # keeps error bars off the numbers
+LABEL = {
+    "facecolor": "white",
+    "edgecolor": "none",
+    "alpha": 0.8,
+    "pad": 0.8,
+}  # keeps error bars from covering the numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One way to decode: the mean steps it takes, and its accuracy with an interval, as shares."""
+    """One recipe: its mean steps, and its accuracy with an interval, from 0 to 1."""
 
     name: str
     steps: float
@@ -25,17 +30,17 @@ class Point:
     high: float
 
 
-Groups = Mapping[str, Sequence[Point]]  # by what varies: the same ways in each
+Groups = Mapping[str, Sequence[Point]]  # by the setting that varies; every group has the same recipes
 
 
-def errors(points: Sequence[Point]) -> list[list[float]]:
-    """What an interval reaches below and above its accuracy, in percent."""
+def error_bars(points: Sequence[Point]) -> list[list[float]]:
+    """Return the lengths of the intervals below and above each accuracy, in percent."""
     below = [100 * max(0.0, point.accuracy - point.low) for point in points]
     return [below, [100 * max(0.0, point.high - point.accuracy) for point in points]]
 
 
-def bars(axes: Axes, groups: Groups) -> None:
-    """A group of bars for each key; the legend names the ways, the bars carry their mean steps."""
+def draw_bars(axes: Axes, groups: Groups) -> None:
+    """Draw one group of bars per key; the legend names the recipes, the bars show their mean steps."""
     names = [point.name for point in next(iter(groups.values()))]
     width = 0.8 / len(names)
     for index, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
@@ -43,22 +48,22 @@ def bars(axes: Axes, groups: Groups) -> None:
         where = [place + (index - (len(names) - 1) / 2) * width for place in range(len(points))]
         shown = [100 * point.accuracy for point in points]
         axes.bar(where, shown, width * 0.94, color=colour, label=name, alpha=0.85)
-        axes.errorbar(where, shown, errors(points), fmt="none", ecolor="#333333", elinewidth=0.9)
+        axes.errorbar(where, shown, error_bars(points), fmt="none", ecolor="#333333", elinewidth=0.9)
         for place, point in zip(where, points, strict=True):
             text = f"{point.steps:.0f}"
             axes.annotate(text, (place, 2), ha="center", va="bottom", fontsize=6.5, color="#222222", bbox=LABEL)
     axes.set_xticks(range(len(groups)), list(groups))
     axes.set(ylabel="accuracy, %", ylim=(0, 102))
-    _calm(axes)
+    _style_axes(axes)
     axes.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(names)))
 
 
-def budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
-    """Accuracy against static budgets, a line for each window; `stopped` has what stopping early makes of each."""
+def draw_budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
+    """Draw accuracy against static budgets, one line per window; `stopped` holds the points with early stopping."""
     for colour, (window, points) in zip(COLOURS[2:], lines.items(), strict=False):
         xs, ys = [point.steps for point in points], [100 * point.accuracy for point in points]
         axes.plot(xs, ys, color=colour, marker=".", linewidth=1.3, label=f"{window}: static")
-        axes.errorbar(xs, ys, errors(points), fmt="none", ecolor=colour, elinewidth=0.8)
+        axes.errorbar(xs, ys, error_bars(points), fmt="none", ecolor=colour, elinewidth=0.8)
         for marker, point in zip(("X", "*"), stopped[window], strict=False):
             label = f"{window}: {point.name}"
             axes.plot(point.steps, 100 * point.accuracy, marker, color=colour, markersize=8, label=label)
@@ -68,47 +73,47 @@ def budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set(xlabel="mean steps", ylabel="accuracy, %", ylim=(0, 102))
-    _calm(axes)
+    _style_axes(axes)
     axes.tick_params(axis="x", labelsize=6.5)
     axes.legend(fontsize=6.5, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
 
-def against_steps(axes: Axes, groups: Groups) -> None:
-    """One marker a way, one colour a group."""
+def draw_against_steps(axes: Axes, groups: Groups) -> None:
+    """Draw accuracy against mean steps: one marker per recipe, one colour per group."""
     for colour, (group, points) in zip(COLOURS[1:], groups.items(), strict=False):
         for marker, point in zip(MARKERS, points, strict=False):
             x, y = point.steps, 100 * point.accuracy
-            axes.errorbar(x, y, errors([point]), fmt="none", ecolor=colour, elinewidth=0.8)
+            axes.errorbar(x, y, error_bars([point]), fmt="none", ecolor=colour, elinewidth=0.8)
             axes.plot(x, y, marker, color=colour, markersize=6, label=f"{point.name}, {group}")
     axes.set(xlabel="mean steps", ylabel="accuracy, %")
     axes.margins(0.12)
-    _calm(axes)
+    _style_axes(axes)
     axes.legend(fontsize=6.5, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
 
-def ablations(lines: Groups, stopped: Groups, orders: Groups, blocks: Groups, schedules: Groups) -> Figure:
-    """Static budgets, remasking strategies, block lengths and schedules, one panel each."""
+def plot_ablations(lines: Groups, stopped: Groups, orders: Groups, blocks: Groups, schedules: Groups) -> Figure:
+    """Plot static budgets, remasking strategies, block lengths and schedules, one panel each."""
     figure: Figure = plt.figure(figsize=(10, 7.4), layout="constrained")
     grid = figure.subplots(2, 2)
-    budgets(grid[0, 0], lines, stopped)
-    bars(grid[0, 1], orders)
-    bars(grid[1, 0], blocks)
-    against_steps(grid[1, 1], schedules)
+    draw_budgets(grid[0, 0], lines, stopped)
+    draw_bars(grid[0, 1], orders)
+    draw_bars(grid[1, 0], blocks)
+    draw_against_steps(grid[1, 1], schedules)
     grid[0, 1].set_xlabel("remasking strategy; mean steps on the bars")
     grid[1, 0].set_xlabel("block length; mean steps on the bars")
     return figure
 
 
-def comparison(groups: Groups, xlabel: str) -> Figure:
-    """Bars alone."""
+def plot_comparison(groups: Groups, xlabel: str) -> Figure:
+    """Plot grouped bars in a single panel."""
     figure: Figure = plt.figure(figsize=(max(8.0, 1.3 * len(groups)), 3.8), layout="constrained")
     axes = figure.subplots()
-    bars(axes, groups)
+    draw_bars(axes, groups)
     axes.set_xlabel(xlabel)
     return figure
 
 
-def _calm(axes: Axes) -> None:
+def _style_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)

@@ -1,4 +1,4 @@
-"""Training curves: the loss of every task, and its accuracy on held-out problems."""
+"""Training curves: loss and held-out accuracy per task."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 COLOURS = ("#3b78b5", "#f2a33c", "#2e9e4f", "#c0392b", "#7b5ea7", "#8a8a8a")
 
 
-def curves(log: Sequence[Mapping[str, Any]]) -> Figure:
-    """From the lines of a training log: `loss` and `accuracy` by task, each with its step."""
+def plot_curves(log: Sequence[Mapping[str, Any]]) -> Figure:
+    """Plot the lines of a training log: `loss` and `accuracy` by task, each with its step."""
     figure: Figure = plt.figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for axes, kind in ((left, "loss"), (right, "accuracy")):

@@ -1,6 +1,6 @@
-"""Decoding dynamics: what every position did at every step of a full decoding, and where a rule would have ended it.
+"""Decoding dynamics: what happened at every position and step of a full decoding, and where a rule would stop.
 
-Steps are counted from 1, as everywhere a reader sees them.
+Steps are counted from 1, as in all output for readers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ KINDS = {"draft as before": "#e3e3e3", "draft changed": "#f2a33c", "filled": "#3
 ANSWER, COMMIT = "#2e9e4f", "#c0392b"
 GAP: dict[str, Any] = {"color": "#222222", "linewidth": 1.4}
 BAR: dict[str, Any] = {"color": "#888888", "linewidth": 1.2, "linestyle": "--", "drawstyle": "steps-post"}
-DIM = 0.6  # how white it gets behind the end
+DIM = 0.6  # opacity of the white cover over the steps after the stop
 
 
-def activity(trace: Trace) -> Tensor:
-    """What happened, as an index into KINDS. [T, N]"""
+def classify_positions(trace: Trace) -> Tensor:
+    """Return what happened at each step and position, as an index into KINDS. [T, N]"""
     step = torch.arange(len(trace))[:, None]
     changed = torch.ones_like(trace.tokens, dtype=torch.bool)
     changed[1:] = trace.tokens[1:] != trace.tokens[:-1]
@@ -39,8 +39,8 @@ def activity(trace: Trace) -> Tensor:
     return kind
 
 
-def heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
-    """Steps from left to right, positions from top to bottom, a box around the answer; dim behind the end."""
+def draw_heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
+    """Draw steps from left to right and positions from top to bottom, with a box around the answer; dim after `end`."""
     steps, length = trace.tokens.shape
     look: dict[str, Any] = {
         "cmap": ListedColormap(list(KINDS.values())),
@@ -48,7 +48,9 @@ def heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
         "vmax": 3,
         "interpolation": "nearest",
     }
-    axes.imshow(activity(trace).T.numpy(), aspect="auto", extent=(0.5, steps + 0.5, length - 0.5, -0.5), **look)
+    axes.imshow(
+        classify_positions(trace).T.numpy(), aspect="auto", extent=(0.5, steps + 0.5, length - 0.5, -0.5), **look
+    )
     if end is not None:
         axes.axvspan(end + 1.5, steps + 0.5, color="white", alpha=DIM, linewidth=0)
         axes.axvline(end + 1.5, color=COMMIT, linewidth=1.2)
@@ -59,8 +61,8 @@ def heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
     axes.set(title=title, xlabel="step", ylabel="position", xlim=(0.5, steps + 0.5))
 
 
-def gap(axes: Axes, trace: Trace, rule: Prophet, end: int | None) -> None:
-    """The region's gap against tau(p), and the step at which the rule fires; dim behind it."""
+def draw_gap(axes: Axes, trace: Trace, rule: Prophet, end: int | None) -> None:
+    """Draw the region's gap against tau(p), and the step at which the rule stops; dim after it."""
     verdict = rule(trace, trace.states())
     value, bar = verdict.value, verdict.bar
     assert value is not None
@@ -74,22 +76,22 @@ def gap(axes: Axes, trace: Trace, rule: Prophet, end: int | None) -> None:
     if end is not None:
         axes.axvspan(end + 1.5, len(trace) + 0.5, color="white", alpha=DIM, linewidth=0, zorder=2.5)
         axes.axvline(end + 1.5, color=COMMIT, linewidth=1.2)
-    ends = "the rule never fires" if end is None else f"the rule ends it at step {end + 1} of {len(trace)}"
+    ends = "the rule never stops" if end is None else f"the rule stops at step {end + 1} of {len(trace)}"
     axes.set_title(ends, fontsize=9, color=COMMIT)
 
 
-def dynamics(traces: Sequence[tuple[str, Trace]], rule: Prophet) -> Figure:
-    """One column a trace of a full decoding: its heatmap above, its gap below, both dim where the rule had ended it."""
+def plot_dynamics(traces: Sequence[tuple[str, Trace]], rule: Prophet) -> Figure:
+    """Plot one column per trace: heatmap above, gap below. Steps after the stop are dimmed."""
     figure: Figure = plt.figure(figsize=(5.2 * len(traces), 5.8), layout="constrained")
     axes = figure.subplots(2, len(traces), height_ratios=(3, 1.3), squeeze=False)
     for column, (title, trace) in enumerate(traces):
         end = trace.replay(rule)
-        heatmap(axes[0, column], trace, title, end)
-        gap(axes[1, column], trace, rule, end)
+        draw_heatmap(axes[0, column], trace, title, end)
+        draw_gap(axes[1, column], trace, rule, end)
     keys: list[Artist] = [Patch(color=color, label=name) for name, color in KINDS.items()]
     keys += [
         Patch(fill=False, edgecolor=ANSWER, label="answer region"),
-        Line2D([], [], color=COMMIT, label="early commit; dim: what full decoding went on to do"),
+        Line2D([], [], color=COMMIT, label="early commit; dim: later steps of full decoding"),
         Line2D([], [], **GAP, label=f"gap, {rule.reduce} over the answer"),
         Line2D([], [], **BAR, label="threshold"),
     ]

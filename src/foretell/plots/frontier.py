@@ -1,4 +1,4 @@
-"""The frontier: accuracy against cost, a point for every way to decode."""
+"""The frontier: accuracy against cost, one point per recipe."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from foretell.plots.labels import Box, along, placed
+from foretell.plots.labels import Box, cover_line, place_labels
 
-DEEP = 0.1  # of the accuracy, that a way may lose and still be drawn in its place
-POINTS = 72  # in an inch
-DOT = 5  # points across
+DEEP = 0.1  # points that lose more accuracy than this are drawn at the bottom
+POINTS = 72  # per inch
+DOT = 5  # diameter in points
 EVEN: dict[str, Any] = {"color": "#c0392b", "linewidth": 0.8, "linestyle": ":"}
 ALONE, STOPPED, BEST = "#8a8a8a", "#3b78b5", "#2e9e4f"
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One way to decode: how many times less it costs than full decoding, and its accuracy, as a share."""
+    """One recipe: how many times cheaper than full decoding it is, and its accuracy, from 0 to 1."""
 
     name: str
     saving: float
     accuracy: float
-    stopped: bool  # whether a stopping rule takes part
+    stopped: bool  # whether it has a stopping rule
 
 
-def frontier(groups: Mapping[str, Sequence[Spot]], cost: str, within: float, named: Sequence[str]) -> Figure:
-    """A panel for each task, two in a row; the `named` ways and the panel's frontier have numbers, told below.
+def plot_frontier(groups: Mapping[str, Sequence[Spot]], cost: str, within: float, named: Sequence[str]) -> Figure:
+    """Plot one panel per task, two per row; the `named` recipes and the frontier are numbered, with a legend below.
 
-    A line marks `within` (a share) below the first way's accuracy; what loses more than `DEEP` is marked at the bottom.
+    A line marks the first recipe's accuracy minus `within`; points that lose more than `DEEP` are at the bottom.
     """
     rows = -(-len(groups) // 2)
     figure: Figure = plt.figure(figsize=(9.6, 3.6 * rows + 0.9), layout="constrained")
     panels = figure.subplots(rows, 2, squeeze=False).flatten()
     for axes, (task, spots) in zip(panels, groups.items(), strict=False):
-        _panel(axes, spots, within)
+        _draw_panel(axes, spots, within)
         axes.set_title(task, fontsize=10)
         axes.set_xlabel(f"{cost}, times less than full", fontsize=8)
         axes.set_ylabel("accuracy, %", fontsize=8)
     for axes in panels[len(groups) :]:
         axes.set_visible(False)
-    numbers = numbered(groups, named)
-    _keys(figure, numbers, within)
-    figure.draw_without_rendering()  # only then it is known where the points are
+    numbers = number_ways(groups, named)
+    _draw_legends(figure, numbers, within)
+    figure.draw_without_rendering()  # fixes the positions of the points on the page
     for axes, spots in zip(panels, groups.values(), strict=False):
-        _label(axes, spots, [spot for spot in spots if spot.name in named or spot in _best(spots)], numbers)
+        _label_points(axes, spots, [spot for spot in spots if spot.name in named or spot in _best(spots)], numbers)
     return figure
 
 
-def numbered(groups: Mapping[str, Sequence[Spot]], named: Sequence[str]) -> dict[str, int]:
-    """A number for each way that is labelled, the same in every panel: the `named` ones, then who is on a frontier."""
-    there = {spot.name for spots in groups.values() for spot in spots}
+def number_ways(groups: Mapping[str, Sequence[Spot]], named: Sequence[str]) -> dict[str, int]:
+    """Number the labelled recipes, the same in every panel: first the `named` ones, then those on a frontier."""
+    known = {spot.name for spots in groups.values() for spot in spots}
     best = [spot.name for spots in groups.values() for spot in _best(spots)]
-    names = dict.fromkeys([*(name for name in named if name in there), *best])
+    names = dict.fromkeys([*(name for name in named if name in known), *best])
     return {name: index + 1 for index, name in enumerate(names)}
 
 
-def undominated(spots: Sequence[Spot]) -> list[Spot]:
-    """The spots that no other beats in both, from dear to cheap."""
+def find_frontier(spots: Sequence[Spot]) -> list[Spot]:
+    """Return the spots that no other beats in both cost and accuracy, the most expensive first."""
     kept: list[Spot] = []
     for spot in sorted(spots, key=lambda one: (-one.saving, -one.accuracy)):
         if not kept or spot.accuracy > kept[-1].accuracy:
@@ -72,7 +72,7 @@ def undominated(spots: Sequence[Spot]) -> list[Spot]:
 
 
 def _best(spots: Sequence[Spot]) -> list[Spot]:
-    return [spot for spot in undominated(spots) if spot.accuracy >= _floor(spots)]
+    return [spot for spot in find_frontier(spots) if spot.accuracy >= _floor(spots)]
 
 
 def _floor(spots: Sequence[Spot]) -> float:
@@ -83,7 +83,7 @@ def _place(spot: Spot, spots: Sequence[Spot]) -> tuple[float, float]:
     return spot.saving, 100 * max(spot.accuracy, _floor(spots))
 
 
-def _panel(axes: Axes, spots: Sequence[Spot], within: float) -> None:
+def _draw_panel(axes: Axes, spots: Sequence[Spot], within: float) -> None:
     best = _best(spots)
     for spot in sorted(spots, key=lambda one: one in best):  # the best on top
         colour = BEST if spot in best else STOPPED if spot.stopped else ALONE
@@ -101,19 +101,19 @@ def _panel(axes: Axes, spots: Sequence[Spot], within: float) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _label(axes: Axes, spots: Sequence[Spot], shown: Sequence[Spot], numbers: Mapping[str, int]) -> None:
-    """Numbers beside the points of some, clear of all points, the line and each other; in points of the page."""
+def _label_points(axes: Axes, spots: Sequence[Spot], shown: Sequence[Spot], numbers: Mapping[str, int]) -> None:
+    """Write numbers next to the `shown` points, clear of all points, the line and each other."""
     scale = POINTS / axes.figure.dpi
-    to_page = {spot: _scaled(axes.transData.transform(_place(spot, spots)).tolist(), scale) for spot in spots}
+    to_page = {spot: _scale(axes.transData.transform(_place(spot, spots)).tolist(), scale) for spot in spots}
     taken = [Box(*to_page[spot], DOT + 1, DOT + 1) for spot in spots]
     for one, other in pairwise(_best(spots)):
-        taken += along(to_page[one], to_page[other])
+        taken += cover_line(to_page[one], to_page[other])
     frame = axes.get_window_extent()
     middle, size = ((frame.x0 + frame.x1) / 2, (frame.y0 + frame.y1) / 2), (frame.width, frame.height)
-    inside = Box(*_scaled(middle, scale), *_scaled(size, scale))
+    inside = Box(*_scale(middle, scale), *_scale(size, scale))
     points = [to_page[spot] for spot in shown]
-    sizes = [(4.6 * len(str(numbers[spot.name])) + 2, 8.0) for spot in shown]  # of a number of 7 points
-    for spot, point, box in zip(shown, points, placed(points, sizes, inside, taken), strict=True):
+    sizes = [(4.6 * len(str(numbers[spot.name])) + 2, 8.0) for spot in shown]  # of digits in a 7 point font
+    for spot, point, box in zip(shown, points, place_labels(points, sizes, inside, taken), strict=True):
         axes.annotate(
             str(numbers[spot.name]),
             _place(spot, spots),
@@ -126,12 +126,12 @@ def _label(axes: Axes, spots: Sequence[Spot], shown: Sequence[Spot], numbers: Ma
         )
 
 
-def _scaled(pair: Sequence[float], scale: float) -> tuple[float, float]:
+def _scale(pair: Sequence[float], scale: float) -> tuple[float, float]:
     return scale * pair[0], scale * pair[1]
 
 
-def _keys(figure: Figure, numbers: Mapping[str, int], within: float) -> None:
-    """Above what the marks are, below whose the numbers are."""
+def _draw_legends(figure: Figure, numbers: Mapping[str, int], within: float) -> None:
+    """Draw the legend of the marks above, and that of the numbers below."""
     kinds = {
         "without an early stop": {"color": ALONE, "marker": "o"},
         "with one": {"color": STOPPED, "marker": "o"},
@@ -140,8 +140,8 @@ def _keys(figure: Figure, numbers: Mapping[str, int], within: float) -> None:
     }
     marks: list[Line2D] = [Line2D([], [], linestyle="", **look) for look in kinds.values()]  # type: ignore[arg-type]
     marks.append(Line2D([], [], **EVEN))
-    told = [*kinds, f"{100 * within:g} points below full"]
-    figure.legend(marks, told, loc="outside upper center", ncols=5, fontsize=8, frameon=False, columnspacing=1.2)
+    meanings = [*kinds, f"{100 * within:g} points below full"]
+    figure.legend(marks, meanings, loc="outside upper center", ncols=5, fontsize=8, frameon=False, columnspacing=1.2)
     names = [f"{number}  {name}" for name, number in numbers.items()]
     blank = [Line2D([], [], linestyle="") for _ in names]
     look: dict[str, Any] = {"fontsize": 7.5, "frameon": False, "handlelength": 0, "handletextpad": 0}

@@ -1,4 +1,4 @@
-"""The gap itself: how it grows for answers that end right and wrong, and how far a gap at the exit can be trusted."""
+"""Gap plots: how the gap grows for right and wrong answers, and how reliable the gap at the exit is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from foretell.policies.stop.schedules import Staged
 
-EDGES = (2.5, 5.0, 7.5, 10.0, 12.5, math.inf)  # the paper's thresholds, and on in steps of the same size
+EDGES = (2.5, 5.0, 7.5, 10.0, 12.5, math.inf)  # the paper's thresholds, continued in steps of the same size
 ENDS = {"right": "#3b78b5", "wrong": "#c0392b"}
 RULES = {"mean": "#f2a33c", "min": "#2e9e4f"}
 
@@ -35,8 +35,8 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """One task: thresholds, curves [T] by reduction and end, bins by reduction, intervals of the bins' shares."""
+class GapPanel:
+    """One task: thresholds, curves [T] by reduction and outcome, bins by reduction, intervals of the bins' shares."""
 
     title: str
     budget: int
@@ -46,16 +46,16 @@ class Panel:
     intervals: Mapping[str, Sequence[tuple[float, float] | None]]
 
 
-def band(curves: Sequence[Tensor], quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> Tensor:
-    """Quantiles over the curves [T] at each step, among those that have one; shorter curves end earlier. [Q, T]"""
+def quantile_band(curves: Sequence[Tensor], quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> Tensor:
+    """Return quantiles over the curves [T] at each step, without curves that ended or are infinite there. [Q, T]"""
     stacked = torch.full((len(curves), max(map(len, curves))), math.nan)
     for row, curve in zip(stacked, curves, strict=True):
         row[: len(curve)] = torch.where(curve.isfinite(), curve, math.nan)
     return stacked.nanquantile(torch.tensor(quantiles), dim=0)
 
 
-def binned(exits: Sequence[tuple[float, bool]], edges: Sequence[float] = EDGES) -> list[Bin]:
-    """Exits, (gap, agreed), by their gap; whatever lies below the first edge counts with the first bin."""
+def bin_exits(exits: Sequence[tuple[float, bool]], edges: Sequence[float] = EDGES) -> list[Bin]:
+    """Sort exits, (gap, agreed), into bins by their gap; gaps below the first edge count in the first bin."""
     made = []
     for index, (low, high) in enumerate(pairwise(edges)):
         inside = [same for gap, same in exits if (gap >= low or index == 0) and gap < high]
@@ -63,18 +63,18 @@ def binned(exits: Sequence[tuple[float, bool]], edges: Sequence[float] = EDGES) 
     return made
 
 
-def gaps(panels: Sequence[Panel]) -> Figure:
-    """A column a task: the mean gap, the minimum, and agreement with full decoding by the gap at the exit."""
+def plot_gaps(panels: Sequence[GapPanel]) -> Figure:
+    """Plot one column per task: the mean gap, the minimum, and agreement with full decoding by the gap at the exit."""
     figure: Figure = plt.figure(figsize=(2.35 * len(panels), 5.9), layout="constrained")
     grid = figure.subplots(3, len(panels), sharey="row", squeeze=False)
     for column, panel in enumerate(panels):
         for row, reduction in enumerate(("mean", "min")):
-            _growth(grid[row, column], panel, reduction)
-        _reliability(grid[2, column], panel)
+            _draw_growth(grid[row, column], panel, reduction)
+        _draw_reliability(grid[2, column], panel)
         grid[0, column].set_title(panel.title, fontsize=8.5)
     for row, label in enumerate(("mean gap of the region", "minimum gap", "agrees with full, %")):
         grid[row, 0].set_ylabel(label, fontsize=8)
-        grid[row, 0].set_ylim(bottom=0)  # last: it ends the scaling of the whole row
+        grid[row, 0].set_ylim(bottom=0)  # last, because it turns off autoscaling for the whole row
     handles, labels = grid[0, 0].get_legend_handles_labels()
     others, names = grid[2, 0].get_legend_handles_labels()
     keys = dict(zip(labels + names, handles + others, strict=True))
@@ -82,13 +82,13 @@ def gaps(panels: Sequence[Panel]) -> Figure:
     return figure
 
 
-def _growth(axes: Axes, panel: Panel, reduction: str) -> None:
+def _draw_growth(axes: Axes, panel: GapPanel, reduction: str) -> None:
     for end, curves in panel.curves[reduction].items():
         colour = ENDS[end]
         if not curves:
             axes.plot([], [], color=colour, label=f"ends {end}: median, 10-90%")
             continue
-        low, median, high = band(curves)
+        low, median, high = quantile_band(curves)
         at = 100 * torch.arange(len(median)) / panel.budget
         axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.plot(at, median, color=colour, linewidth=1.4, label=f"ends {end}: median, 10-90%")
@@ -96,10 +96,10 @@ def _growth(axes: Axes, panel: Panel, reduction: str) -> None:
     axes.plot(100 * p, panel.tau(p), color="#555555", linewidth=1.0, linestyle="--", label="threshold")
     axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
     axes.set_xlabel("% of the budget" if reduction == "min" else "", fontsize=8)
-    _calm(axes)
+    _style_axes(axes)
 
 
-def _reliability(axes: Axes, panel: Panel) -> None:
+def _draw_reliability(axes: Axes, panel: GapPanel) -> None:
     for offset, (reduction, bins) in zip((-0.12, 0.12), panel.bins.items(), strict=True):
         found = [(place, one, panel.intervals[reduction][place]) for place, one in enumerate(bins) if one.n]
         shares = [100 * (one.share or 0.0) for _, one, _ in found]
@@ -114,9 +114,9 @@ def _reliability(axes: Axes, panel: Panel) -> None:
     axes.set_xticks(range(len(names)), names)
     axes.set(ylim=(0, 104), xlim=(-0.5, len(names) - 0.5))
     axes.set_xlabel("gap at the exit", fontsize=8)
-    _calm(axes)
+    _style_axes(axes)
 
 
-def _calm(axes: Axes) -> None:
+def _style_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=7)

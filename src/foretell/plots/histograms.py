@@ -1,4 +1,4 @@
-"""Histograms over the steps: when an answer was there, and when it last changed."""
+"""Histograms over the steps: when an answer first appeared, and when it last changed."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-WIDTH = 5  # percent of the steps in one bar
-LINE = 0.075  # of a panel's height, a line of text
+WIDTH = 5  # percent of the steps per bar
+LINE = 0.075  # height of a line of text, relative to a panel
 FILL, TEXT, OUTLINE, MARK = "#9dbfe0", "#3b78b5", "#c0392b", "#888888"
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """Progress in percent of the steps, in (0, 100], by the name of its group: one or two groups."""
+class HistogramPanel:
+    """One or two named groups of values, each in percent of the steps, in (0, 100]."""
 
     title: str
     groups: Mapping[str, Sequence[float]]
 
 
 def progress(steps: Sequence[int], total: int) -> list[float]:
-    """Steps counted from 0 as percent of `total`: the first of 64 steps ends at 1.6%."""
+    """Convert steps, counted from 0, to percent of `total`: the first of 64 steps ends at 1.6%."""
     return [100 * (step + 1) / total for step in steps]
 
 
 def share_by(values: Sequence[float], mark: float) -> float | None:
-    """The share of the values up to `mark` percent, itself included; None of no values."""
+    """Return the share of the values that are at most `mark` percent; None without values."""
     return sum(value <= mark + 1e-9 for value in values) / len(values) if values else None
 
 
@@ -39,23 +39,25 @@ def share_after(values: Sequence[float], mark: float) -> float | None:
     return None if by is None else 1 - by
 
 
-def heights(values: Sequence[float], width: int = WIDTH) -> list[float]:
-    """Percent of the values in each bar; a bar holds its upper edge, so that bars add up to `share_by` of a mark."""
+def bar_heights(values: Sequence[float], width: int = WIDTH) -> list[float]:
+    """Return the percentage of values per bar; a bar includes its upper edge, so bars add up to `share_by`."""
     counts = [0] * (100 // width)
     for value in values:
         counts[min(len(counts), max(1, int(np.ceil(value / width - 1e-9)))) - 1] += 1
     return [100 * count / max(1, len(values)) for count in counts]
 
 
-def histograms(panels: Sequence[Panel], columns: int, xlabel: str, marks: Sequence[float] = ()) -> Figure:
-    """One panel each, on common axes: the first group filled, the second as an outline.
+def plot_histograms(panels: Sequence[HistogramPanel], columns: int, xlabel: str, marks: Sequence[float] = ()) -> Figure:
+    """Plot the panels on common axes: the first group filled, the second as an outline.
 
-    `marks` are dotted lines, above each the shares of both groups up to it.
+    `marks` are dotted lines, labelled with the shares of both groups up to there.
     """
     rows = -(-len(panels) // columns)
     figure: Figure = plt.figure(figsize=(2.9 * columns, 2.5 * rows + 0.6), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    top = max((height for panel in panels for values in panel.groups.values() for height in heights(values)), default=0)
+    top = max(
+        (height for panel in panels for values in panel.groups.values() for height in bar_heights(values)), default=0
+    )
     for axes, panel in zip(grid.flat, panels, strict=False):
         _draw(axes, panel, marks)
         axes.set_ylim(0, min(100, 1.1 * max(top, 1)))  # no share is larger
@@ -69,20 +71,20 @@ def histograms(panels: Sequence[Panel], columns: int, xlabel: str, marks: Sequen
     return figure
 
 
-def _draw(axes: Axes, panel: Panel, marks: Sequence[float]) -> None:
+def _draw(axes: Axes, panel: HistogramPanel, marks: Sequence[float]) -> None:
     edges = np.arange(0, 101, WIDTH)
     (filled, first), *rest = panel.groups.items()
-    axes.stairs(heights(first), edges, fill=True, color=FILL, label=filled)
+    axes.stairs(bar_heights(first), edges, fill=True, color=FILL, label=filled)
     for name, values in rest:
-        axes.stairs(heights(values), edges, color=OUTLINE, linewidth=1.3, label=name)
+        axes.stairs(bar_heights(values), edges, color=OUTLINE, linewidth=1.3, label=name)
     for mark in marks:
         axes.axvline(mark, color=MARK, linewidth=0.8, linestyle=":")
         for line, (values, colour) in enumerate(zip(panel.groups.values(), (TEXT, OUTLINE), strict=False)):
             share = share_by(values, mark)
             if share is not None:
-                told: dict[str, Any] = {"fontsize": 6.5, "color": colour, "ha": "center", "va": "bottom"}
+                style: dict[str, Any] = {"fontsize": 6.5, "color": colour, "ha": "center", "va": "bottom"}
                 where = (mark, 1.01 + LINE * (1 - line))
-                axes.text(*where, f"{100 * share:.0f}%", transform=axes.get_xaxis_transform(), **told)
+                axes.text(*where, f"{100 * share:.0f}%", transform=axes.get_xaxis_transform(), **style)
     axes.set_title(panel.title, fontsize=8.5, pad=22 if marks else None)  # above the shares
     axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
     axes.tick_params(labelsize=7)

@@ -1,4 +1,4 @@
-"""What a judge looks at, and what that is worth: permutation importance, and certified speedups beside other rules."""
+"""Judge plots: the importance of its features, and its certified speedup compared with other rules."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ COLOURS = ("#3b78b5", "#7fb2e5", "#2e9e4f", "#f2a33c", "#c0392b", "#8a8a8a", "#7
 Table = Mapping[str, Mapping[str, float]]
 
 
-def judged(looks: Table, speedups: Table, risk: float) -> Figure:
-    """`looks`: task -> feature -> rise of the log loss; `speedups`: task -> rule -> certified at `risk`."""
+def plot_judge(looks: Table, speedups: Table, risk: float) -> Figure:
+    """Plot `looks` (task -> feature -> rise of the log loss) and `speedups` (task -> rule -> certified at `risk`)."""
     figure: Figure = plt.figure(figsize=(10.0, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    importances(left, looks)
-    bars(right, speedups, risk)
+    draw_importances(left, looks)
+    draw_bars(right, speedups, risk)
     return figure
 
 
-def importances(axes: Axes, looks: Table) -> None:
-    """A row a feature, the weightiest first, a dot a task, one below the other."""
+def draw_importances(axes: Axes, looks: Table) -> None:
+    """Draw one row per feature, the most important first, with one dot per task."""
     names = sorted(next(iter(looks.values())), key=lambda name: sum(task[name] for task in looks.values()))
     for index, ((task, found), colour) in enumerate(zip(looks.items(), COLOURS, strict=False)):
         places = [place - 0.7 * ((index + 0.5) / len(looks) - 0.5) for place in range(len(names))]
         axes.plot([found[name] for name in names], places, "o", color=colour, markersize=3, label=task)
     axes.set_yticks(range(len(names)), names)
     axes.axvline(0, color="#999999", linewidth=0.7)
-    axes.set_xlabel("log loss gained when shuffled, nats", fontsize=8)
+    axes.set_xlabel("rise of the log loss when shuffled, nats", fontsize=8)
     axes.set_title("what the judge looks at", fontsize=9)
     axes.legend(fontsize=7, frameon=False, loc="lower right")
     for place in range(len(names) - 1):
         axes.axhline(place + 0.5, color="#eeeeee", linewidth=0.8, zorder=0)
     axes.set_ylim(-0.6, len(names) - 0.4)
-    _calm(axes)
+    _style_axes(axes)
 
 
-def bars(axes: Axes, speedups: Table, risk: float) -> None:
-    """A group a task, a bar a rule."""
+def draw_bars(axes: Axes, speedups: Table, risk: float) -> None:
+    """Draw one group of bars per task, one bar per rule."""
     rules = list(next(iter(speedups.values())))
     width = 0.8 / len(rules)
     for index, (rule, colour) in enumerate(zip(rules, COLOURS, strict=False)):
@@ -50,9 +50,9 @@ def bars(axes: Axes, speedups: Table, risk: float) -> None:
     axes.set_ylabel("times fewer steps than full", fontsize=8)
     axes.set_title(f"certified speedup at a risk of {100 * risk:g}%", fontsize=9)
     axes.legend(fontsize=7, frameon=False)
-    _calm(axes)
+    _style_axes(axes)
 
 
-def _calm(axes: Axes) -> None:
+def _style_axes(axes: Axes) -> None:
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""Places for labels beside their points, so that none covers another label, a point or a line; greedy."""
+"""Place labels next to their points, greedily, so that none covers another label, a point or a line."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-Spot = tuple[float, float]
-RADII = (8, 11, 15, 20, 26, 33, 41, 50)  # from a point to the middle of its label
-TURNS = 24  # directions tried at each radius, from the top on
-STRIDE = 3  # between the places at which a line is looked at
+Pair = tuple[float, float]
+RADII = (8, 11, 15, 20, 26, 33, 41, 50)  # distances from a point to the centre of its label
+TURNS = 24  # directions tried at each radius, starting at the top
+STRIDE = 3  # distance between the samples of a line
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle by its middle."""
+    """A rectangle, given by its centre and size."""
 
     x: float
     y: float
@@ -34,18 +34,18 @@ class Box:
         )
 
 
-def along(start: Spot, end: Spot) -> Iterator[Box]:
-    """A line as boxes of no size."""
+def cover_line(start: Pair, end: Pair) -> Iterator[Box]:
+    """Yield points along a line, as boxes of size 0."""
     pieces = max(1, math.ceil(math.dist(start, end) / STRIDE))
     for piece in range(pieces + 1):
         share = piece / pieces
         yield Box(start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1]), 0, 0)
 
 
-def placed(points: Sequence[Spot], sizes: Sequence[Spot], inside: Box, taken: Sequence[Box]) -> list[Box]:
-    """A box for each point's label, all in one unit: the nearest place that is free, else the least covered one.
+def place_labels(points: Sequence[Pair], sizes: Sequence[Pair], inside: Box, taken: Sequence[Box]) -> list[Box]:
+    """Return a box for each point's label: the nearest free place, otherwise the one with the fewest overlaps.
 
-    `taken` must be kept clear, the boxes around the points themselves included.
+    `taken` are boxes to keep clear, including those around the points. All values have the same unit.
     """
     boxes: list[Box] = []
     for point, size in zip(points, sizes, strict=True):
@@ -54,26 +54,26 @@ def placed(points: Sequence[Spot], sizes: Sequence[Spot], inside: Box, taken: Se
     return boxes
 
 
-def _around(point: Spot, size: Spot) -> Iterator[Box]:
+def _around(point: Pair, size: Pair) -> Iterator[Box]:
     for radius in RADII:
         for turn in range(TURNS):
             angle = 2 * math.pi * turn / TURNS
             yield Box(point[0] + radius * math.sin(angle), point[1] + radius * math.cos(angle), *size)
 
 
-def _trouble(box: Box, point: Spot, taken: Sequence[Box], boxes: Sequence[Box]) -> tuple[int, int]:
-    """How many things the label covers, then how many make it doubtful whose it is; both 0 of a good place.
+def _trouble(box: Box, point: Pair, taken: Sequence[Box], boxes: Sequence[Box]) -> tuple[int, int]:
+    """Count what the label covers, then what makes it ambiguous which point it belongs to; both are 0 at a good place.
 
-    Doubtful: what its leader runs across, and what lies nearer to it than its own point. A leader through another label
-    counts as covering it.
+    Ambiguous: what its leader line crosses, and what is nearer to it than its own point. A leader line through another
+    label counts as covering it.
     """
     own = Box(*point, 0, 0)
-    middle, leader = (box.x, box.y), list(along(point, (box.x, box.y)))
+    middle, leader = (box.x, box.y), list(cover_line(point, (box.x, box.y)))
     others = [one for one in taken if one.width and not one.meets(own)]
-    covered = sum(box.meets(one) for one in (*taken, *boxes)) + sum(_crossed(one, leader) for one in boxes)
+    covered = sum(box.meets(one) for one in (*taken, *boxes)) + sum(_crosses(one, leader) for one in boxes)
     nearer = sum(math.dist(middle, (one.x, one.y)) < math.dist(middle, point) for one in others)
-    return covered, nearer + sum(_crossed(one, leader) for one in others)
+    return covered, nearer + sum(_crosses(one, leader) for one in others)
 
 
-def _crossed(one: Box, line: Sequence[Box]) -> bool:
+def _crosses(one: Box, line: Sequence[Box]) -> bool:
     return any(one.meets(piece) for piece in line)

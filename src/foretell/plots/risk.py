@@ -15,38 +15,40 @@ COLOURS = (
     "#111111",
 )  # fmt: skip
 SHARES = (0, 1, 2, 5, 10, 20, 50, 100)  # ticks, in percent
-TOP = 1.6  # the picture ends at so many times the largest risk asked for
+TOP = 1.6  # upper limit of the plot, as a multiple of the largest eps
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One family: risk and speedup of its members, and of what was chosen for each eps, averaged over splits."""
+    """One family: risk and speedup of its rules, and of the rule chosen for each eps, averaged over splits."""
 
-    speedups: Sequence[float]  # none where it is no one family that was chosen from
+    speedups: Sequence[float]  # empty if the rules come from several families
     risks: Sequence[float]  # as shares
     certified: Sequence[tuple[float, float]]  # (speedup, risk) for each eps
-    published: tuple[float, float] | None  # the same of the published thresholds
-    above: Sequence[float]  # for each eps, the share of drawn calibration sets whose certified rule truly risks more
-    above_naive: Sequence[float]  # the same of the rule that meets eps on the calibration set
+    published: tuple[float, float] | None  # (speedup, risk) of the published thresholds
+    above: Sequence[float]  # for each eps, the share of drawn calibration sets whose certified rule has a higher risk
+    above_naive: Sequence[float]  # the same for the rule that meets eps on the calibration set
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class RiskPanel:
+    """One task: a line per family."""
+
     title: str
     lines: Mapping[str, Line]
 
 
-def risk(panels: Sequence[Panel], asked: Sequence[float], delta: float) -> Figure:
-    """A column a task: risk against speedup above, the share of draws above eps below."""
+def plot_risk(panels: Sequence[RiskPanel], asked: Sequence[float], delta: float) -> Figure:
+    """Plot one column per task: risk against speedup above, the share of draws above eps below."""
     figure: Figure = plt.figure(figsize=(3.0 * len(panels), 6.0), layout="constrained")
     grid = figure.subplots(2, len(panels), sharey="row", squeeze=False)
     for column, panel in enumerate(panels):
-        trade(grid[0, column], panel, asked)
-        coverage(grid[1, column], panel, asked, delta)
+        draw_tradeoff(grid[0, column], panel, asked)
+        draw_coverage(grid[1, column], panel, asked, delta)
         grid[0, column].set_title(panel.title, fontsize=9)
     grid[0, 0].set_ylabel("risk, %", fontsize=8)
     grid[1, 0].set_ylabel("draws above eps, %", fontsize=8)
-    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours(panels).items()]
+    handles = [Line2D([], [], color=colour, label=name) for name, colour in assign_colours(panels).items()]
     handles += [
         Line2D([], [], color="#333333", marker="o", linestyle="", label="certified"),
         Line2D([], [], color="#333333", marker="x", linestyle="", label="published thresholds"),
@@ -57,16 +59,16 @@ def risk(panels: Sequence[Panel], asked: Sequence[float], delta: float) -> Figur
     return figure
 
 
-def colours(panels: Sequence[Panel]) -> dict[str, str]:
+def assign_colours(panels: Sequence[RiskPanel]) -> dict[str, str]:
     names = dict.fromkeys(name for panel in panels for name in panel.lines)
     return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
 
 
-def trade(axes: Axes, panel: Panel, asked: Sequence[float]) -> None:
-    """What a family costs and saves; dotted lines at each eps."""
+def draw_tradeoff(axes: Axes, panel: RiskPanel, asked: Sequence[float]) -> None:
+    """Draw risk against speedup for every family, with a dotted line at each eps."""
     top = TOP * max(asked)
     reached = [1.0]
-    for (name, line), colour in zip(panel.lines.items(), colours([panel]).values(), strict=True):
+    for (name, line), colour in zip(panel.lines.items(), assign_colours([panel]).values(), strict=True):
         axes.plot(line.speedups, [100 * share for share in line.risks], color=colour, linewidth=1.1, label=name)
         xs, ys = zip(*line.certified, strict=True)
         axes.plot(xs, [100 * share for share in ys], "o", color=colour, markersize=4)
@@ -76,16 +78,16 @@ def trade(axes: Axes, panel: Panel, asked: Sequence[float]) -> None:
     for eps in asked:
         axes.axhline(100 * eps, color="#999999", linewidth=0.7, linestyle=":")
     axes.set(xlim=(0.97, 1.04 * max(reached)), ylim=(-1.5 * top, 100 * top), xlabel="speedup in steps")
-    _calm(axes)
+    _style_axes(axes)
 
 
-def coverage(axes: Axes, panel: Panel, asked: Sequence[float], delta: float) -> None:
-    """For each eps, every family's share of draws above it: certified filled, naive hollow.
+def draw_coverage(axes: Axes, panel: RiskPanel, asked: Sequence[float], delta: float) -> None:
+    """Draw for each eps every family's share of draws above it: certified filled, naive hollow.
 
-    Linear up to delta, where certified rules should be, and logarithmic beyond.
+    The axis is linear up to delta, where certified rules should be, and logarithmic above.
     """
     count = len(panel.lines)
-    for index, (line, colour) in enumerate(zip(panel.lines.values(), colours([panel]).values(), strict=True)):
+    for index, (line, colour) in enumerate(zip(panel.lines.values(), assign_colours([panel]).values(), strict=True)):
         xs = [place + 0.7 * ((index + 0.5) / count - 0.5) for place in range(len(asked))]
         axes.plot(xs, [100 * share for share in line.above], "o", color=colour, markersize=4)
         axes.plot(xs, [100 * share for share in line.above_naive], "o", color=colour, markersize=4, fillstyle="none")
@@ -95,10 +97,10 @@ def coverage(axes: Axes, panel: Panel, asked: Sequence[float], delta: float) -> 
     axes.set_yticks(SHARES, [str(share) for share in SHARES])
     axes.set_yticks((), minor=True)
     axes.set(ylim=(-0.06 * 100 * delta, 110), xlabel="eps")
-    _calm(axes)
+    _style_axes(axes)
 
 
-def _calm(axes: Axes) -> None:
+def _style_axes(axes: Axes) -> None:
     axes.xaxis.label.set_fontsize(8)
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""Cost against size: what was measured, beside the curve that arithmetic leads one to expect."""
+"""Cost against size: measurements compared with the curve expected from the number of operations."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Series:
 
     sizes: Sequence[float]
     measured: Sequence[float]
-    expected: Sequence[float]  # operations, say; only its shape counts
+    expected: Sequence[float]  # for example operations; only its shape matters
 
     @property
     def slopes(self) -> tuple[float, float]:
-        """How steep both are on logarithmic axes: the power of the size that the cost grows with."""
+        """The slopes of the measured and the expected cost on logarithmic axes."""
         measured, expected = (
             float(np.polyfit(np.log(self.sizes), np.log(cost), 1)[0]) for cost in (self.measured, self.expected)
         )
         return measured, expected
 
 
-def scaling(groups: Mapping[str, Series]) -> Figure:
-    """A panel for each size that was varied; the expected curve goes through the last measured point."""
+def plot_scaling(groups: Mapping[str, Series]) -> Figure:
+    """Plot one panel per varied size; the expected curve goes through the last measured point."""
     figure: Figure = plt.figure(figsize=(3.2 * len(groups), 3.0), layout="constrained")
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
     for axes, (name, one) in zip(panels, groups.items(), strict=True):
@@ -44,11 +44,11 @@ def scaling(groups: Mapping[str, Series]) -> Figure:
         axes.yaxis.set_major_formatter(_milliseconds)
         axes.tick_params(labelsize=6, which="both")
         axes.set_xlabel(name, fontsize=8)
-    panels[0].set_ylabel("milliseconds a step", fontsize=8)
+    panels[0].set_ylabel("milliseconds per step", fontsize=8)
     panels[0].legend(fontsize=7, frameon=False)
     return figure
 
 
 def _milliseconds(seconds: float, _: int) -> str:
-    """A tick's label: plain numbers, also between the powers of ten."""
+    """Format a tick as a plain number, also between powers of ten."""
     return f"{1000 * seconds:g}"

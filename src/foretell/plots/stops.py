@@ -1,4 +1,4 @@
-"""Risk and speed: the share of answers that stopping changes, with its interval, a row for every way to stop."""
+"""Risk and speedup: the share of answers that stopping changes, with its interval, one row per stopping rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKERS = ("o", "^", "s", "D")
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """One way to stop: `what` and `how` name its row, `how` also its mark; shares with their interval."""
+    """One stopping rule: `what` and `how` name its row, `how` also its mark; the risk has an interval."""
 
     what: str
     how: str
@@ -29,8 +29,8 @@ class Stopped:
         return f"{self.what}, {self.how}"
 
 
-def risks(groups: Mapping[str, Sequence[Stopped]]) -> Figure:
-    """A panel for each task, three in a row; all have the same rows, so ways that come out alike stay apart."""
+def plot_stops(groups: Mapping[str, Sequence[Stopped]]) -> Figure:
+    """Plot one panel per task, three per row; all panels have the same rows, so equal results do not overlap."""
     columns = min(3, len(groups))
     rows = -(-len(groups) // columns)
     every = {point.name: point.how for points in groups.values() for point in points}
@@ -46,21 +46,21 @@ def risks(groups: Mapping[str, Sequence[Stopped]]) -> Figure:
 
 
 def _draw(axes: Axes, points: Sequence[Stopped], every: Mapping[str, str]) -> None:
-    """The risk as a mark in its row, the speedup as a number at the row's end; a dash where there is no such way."""
+    """Draw the risk as a mark in its row and the speedup as a number at its end; a dash if the rule is missing."""
     at = {point.name: point for point in points}
     looks = dict(zip(dict.fromkeys(every.values()), zip(COLOURS, MARKERS, strict=True), strict=False))
     for place, (name, how) in enumerate(every.items()):
         point = at.get(name)
-        told = "-" if point is None else f"{point.speedup:.2f}x"
-        axes.text(1.02, place, told, transform=axes.get_yaxis_transform(), fontsize=7, va="center")
+        label = "-" if point is None else f"{point.speedup:.2f}x"
+        axes.text(1.02, place, label, transform=axes.get_yaxis_transform(), fontsize=7, va="center")
         if point is not None:
             reach = [[100 * max(0.0, point.risk - point.low)], [100 * max(0.0, point.high - point.risk)]]
             colour, marker = looks[how]
             axes.errorbar(100 * point.risk, place, xerr=reach, color=colour, marker=marker, markersize=5, elinewidth=1)
     axes.text(1.02, -0.85, "speedup", transform=axes.get_yaxis_transform(), fontsize=7, va="center")
     axes.set_yticks(range(len(every)), list(every))
-    axes.set_ylim(len(every) - 0.5, -0.5)  # the first on top
-    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])  # a mark at 0 is whole
+    axes.set_ylim(len(every) - 0.5, -0.5)  # the first row on top
+    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])  # so that a mark at 0 is not cut
     axes.tick_params(labelsize=7)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

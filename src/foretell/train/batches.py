@@ -1,4 +1,4 @@
-"""From problems to tensors: prompts padded on the left, responses laid out in their window, hidden positions drawn."""
+"""Turn problems into tensors: pad prompts on the left, lay responses out in their window, choose hidden positions."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from foretell.tasks.vocabulary import EOS, EOT, MASK, START, UNKNOWN
 from foretell.train.config import RunConfig
 from foretell.train.masks import Bools, Floats, Ints, Masking
 
-GROUP = 16  # steps whose batches are drawn together, so that rows of like length share a batch
+GROUP = 16  # steps whose batches are drawn together, so that rows of similar length share a batch
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One response in its window, position by position."""
+class TrainingRow:
+    """One prompt and its response, position by position in the window."""
 
     prompt: list[int]
     tokens: Ints  # [N]
     level: Ints  # [N]
-    weight: Floats  # [N] of each position's loss
-    free: Bools  # [N] false where a decoder pins the token
+    weight: Floats  # [N] weight of each position in the loss
+    free: Bools  # [N] false where the token is pinned in decoding
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one task, ready for the network."""
+    """Rows of one task as inputs of the network."""
 
     inputs: Inputs
     row: Tensor  # [n] rows of the hidden positions
-    at: Tensor  # [n] their places in the window
+    at: Tensor  # [n] their positions in the window
     target: Tensor  # [n] their tokens
-    weight: Tensor  # [n] their share of the loss; the rows' shares are independent of how much is hidden
+    weight: Tensor  # [n] their weights in the loss; a row's total does not depend on how much is hidden
 
     @property
     def tokens(self) -> int:
@@ -50,39 +50,39 @@ class Batch:
 
 
 class Encoder:
-    """Token ids of problems, and the level of each token."""
+    """Encodes problems as token ids, with the level of each token."""
 
     def __init__(
         self, tokenizer: Tokenizer, eos_weight: float = 0.2, *, eos: int | None = None, mask: int | None = None
     ) -> None:
         self.tokenizer, self.eos_weight = tokenizer, eos_weight
-        self.eos = special(tokenizer, EOS) if eos is None else eos
-        self.mask = special(tokenizer, MASK) if mask is None else mask
+        self.eos = find_special(tokenizer, EOS) if eos is None else eos
+        self.mask = find_special(tokenizer, MASK) if mask is None else mask
         self.unknown = tokenizer.token_to_id(UNKNOWN)
 
     def prompt(self, text: str) -> list[int]:
-        ids: list[int] = self.encoding(f"{START}{text}{EOT}").ids
+        ids: list[int] = self.encode(f"{START}{text}{EOT}").ids
         return ids
 
-    def encoding(self, text: str) -> Encoding:
-        """Never a silent unknown token: what the vocabulary lacks cannot be trained."""
-        made = self.tokenizer.encode(text, add_special_tokens=False)
-        if self.unknown in made.ids:
-            start, end = made.offsets[made.ids.index(self.unknown)]
-            raise VocabularyError(f"the vocabulary has no {text[start:end]!r}, which stands in {text!r}")
-        return made
+    def encode(self, text: str) -> Encoding:
+        """Encode a text. Raises VocabularyError instead of emitting an unknown token, which cannot be trained."""
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        if self.unknown in encoding.ids:
+            start, end = encoding.offsets[encoding.ids.index(self.unknown)]
+            raise VocabularyError(f"the vocabulary has no {text[start:end]!r}, which occurs in {text!r}")
+        return encoding
 
-    def levelled(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
-        """Tokens of the joined pieces with their levels. A token's last letter decides: its blanks come first."""
+    def encode_pieces(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+        """Return the tokens of the joined pieces with the level of their last letter, since blanks come first."""
         levels = [piece.level for piece in pieces for _ in piece.text]
-        encoding = self.encoding("".join(piece.text for piece in pieces))
+        encoding = self.encode("".join(piece.text for piece in pieces))
         return [(token, levels[end - 1]) for token, (_, end) in zip(encoding.ids, encoding.offsets, strict=True)]
 
-    def row(self, problem: Problem, window: int, *, pinned: bool) -> Row:
-        """Lay a response out; with `pinned` the suffix and the answer stand at the window's end, else EOS does."""
-        chain = self.levelled(problem.pieces)
-        suffix = self.levelled((Piece(problem.suffix),))
-        answer = self.levelled((Piece(problem.answer, problem.level),))
+    def lay_out(self, problem: Problem, window: int, *, pinned: bool) -> TrainingRow:
+        """Lay a response out; with `pinned`, the suffix and the answer end the window, otherwise EOS tokens do."""
+        chain = self.encode_pieces(problem.pieces)
+        suffix = self.encode_pieces((Piece(problem.suffix),))
+        answer = self.encode_pieces((Piece(problem.answer, problem.level),))
         room = window - len(chain) - len(suffix) - len(answer)
         if room < 0:
             raise RecipeError(
@@ -92,16 +92,16 @@ class Encoder:
         tail = (*fill, *suffix, *answer) if pinned else (*suffix, *answer, *fill)
         tokens, level = np.array([*chain, *tail], dtype=np.int64).T
         ended = tokens == self.eos
-        weight = np.where(ended & np.roll(ended, 1), self.eos_weight, 1.0)  # the first EOS says where the text ends
+        weight = np.where(ended & np.roll(ended, 1), self.eos_weight, 1.0)  # the first EOS marks the end of the text
         free = level > GIVEN
         if pinned:
             end = window - len(answer)
             free[end - len(suffix) : end] = False
-        return Row(self.prompt(problem.prompt), tokens, level, weight, free)
+        return TrainingRow(self.prompt(problem.prompt), tokens, level, weight, free)
 
 
 class ChatEncoder(Encoder):
-    """The same for any checkpoint: prompts by its own chat template, where it has one."""
+    """An encoder for any checkpoint: prompts use its chat template if it has one."""
 
     def __init__(self, codec: Codec, eos_weight: float) -> None:
         super().__init__(codec.tokenizer, eos_weight, eos=next(iter(codec.end_ids), None), mask=codec.mask_id)
@@ -111,20 +111,24 @@ class ChatEncoder(Encoder):
         return self.codec.prompt(text)
 
 
-def special(tokenizer: Tokenizer, token: str) -> int:
+def find_special(tokenizer: Tokenizer, token: str) -> int:
+    """Return the id of a special token. Raises ModelError if the tokenizer has none."""
     found = tokenizer.token_to_id(token)
     if found is None:
         raise ModelError(f"the tokenizer has no {token}, which training needs")
     return found
 
 
-def assemble(rows: Sequence[Row], block: int, encoder: Encoder, masking: Masking, rng: Generator) -> Batch:
+def assemble_batch(
+    rows: Sequence[TrainingRow], block: int, encoder: Encoder, masking: Masking, rng: Generator
+) -> Batch:
+    """Build a batch from rows: draw hidden positions and their weights in the loss."""
     tokens, level, weight, free = (
         np.stack([getattr(row, name) for row in rows]) for name in ("tokens", "level", "weight", "free")
     )
     hidden, near = masking.draw(rng, level, free, block)
     noisy = np.where(hidden, encoder.mask, tokens)
-    inputs = canvas([row.prompt for row in rows], noisy, encoder.eos)
+    inputs = build_inputs([row.prompt for row in rows], noisy, encoder.eos)
     row, at = np.nonzero(hidden)
     share = weight * near / ((near * hidden).sum(1, keepdims=True) * len(rows))
     return Batch(
@@ -133,8 +137,8 @@ def assemble(rows: Sequence[Row], block: int, encoder: Encoder, masking: Masking
     )  # fmt: skip
 
 
-def canvas(prompts: Sequence[Sequence[int]], window: Ints, pad: int) -> Inputs:
-    """One uncached forward pass over all columns, asked for the window."""
+def build_inputs(prompts: Sequence[Sequence[int]], window: Ints, pad: int) -> Inputs:
+    """Build the inputs of one forward pass over all columns, without a cache, that reads the window."""
     longest = max(map(len, prompts))
     rows, size = window.shape
     ids = np.full((rows, longest + size), pad, dtype=np.int64)
@@ -143,21 +147,21 @@ def canvas(prompts: Sequence[Sequence[int]], window: Ints, pad: int) -> Inputs:
     for i, prompt in enumerate(prompts):
         ids[i, longest - len(prompt) : longest] = prompt
         valid[i, longest - len(prompt) : longest] = True
-    places = (valid.cumsum(1) - 1).clip(0)
+    positions = (valid.cumsum(1) - 1).clip(0)
     columns = torch.arange(longest + size).expand(rows, -1)
     return Inputs(
-        torch.from_numpy(ids), torch.from_numpy(places), torch.from_numpy(valid), columns, columns[:, longest:], None
+        torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(valid), columns, columns[:, longest:], None
     )
 
 
-def encode(problems: Sequence[Problem], task: Task, encoder: Encoder, rng: Generator) -> list[Row]:
-    """Half of the rows in either layout, where the task has two."""
+def encode_problems(problems: Sequence[Problem], task: Task, encoder: Encoder, rng: Generator) -> list[TrainingRow]:
+    """Encode problems as rows; if the task has two layouts, each row uses one at random."""
     both = bool(task.suffix)
-    return [encoder.row(p, task.window, pinned=both and bool(rng.random() < 0.5)) for p in problems]
+    return [encoder.lay_out(p, task.window, pinned=both and bool(rng.random() < 0.5)) for p in problems]
 
 
-def batches(recipe: RunConfig, encoder: Encoder, rank: int, start: int) -> Iterator[tuple[str, Batch]]:
-    """Endless batches from step `start` on, each of one task; tasks take turns by their share of the mix."""
+def generate_batches(recipe: RunConfig, encoder: Encoder, rank: int, start: int) -> Iterator[tuple[str, Batch]]:
+    """Yield batches without end from step `start` on, each from one task, chosen by its share of the mix."""
     group, skip = divmod(start, GROUP)
     while True:
         rng = np.random.default_rng([recipe.seed, rank, group])
@@ -167,7 +171,7 @@ def batches(recipe: RunConfig, encoder: Encoder, rank: int, start: int) -> Itera
         edges = np.cumsum(shares / shares.sum())
         turns = rng.permutation(np.searchsorted(edges, (np.arange(GROUP) + rng.random()) / GROUP))
         waiting = {
-            name: group_of(recipe, encoder, phase.masking, name, int((turns == i).sum()), rng)
+            name: draw_group(recipe, encoder, phase.masking, name, int((turns == i).sum()), rng)
             for i, name in enumerate(names)
         }
         for index, turn in enumerate(turns):
@@ -177,11 +181,12 @@ def batches(recipe: RunConfig, encoder: Encoder, rank: int, start: int) -> Itera
         group, skip = group + 1, 0
 
 
-def group_of(
+def draw_group(
     recipe: RunConfig, encoder: Encoder, masking: Masking, name: str, count: int, rng: Generator
 ) -> list[Batch]:
+    """Draw `count` batches of one task; each holds rows with prompts of similar length."""
     task, size = recipe.tasks[name], recipe.rows[name]
-    rows = encode(draw(task, rng, count * size, test=False), task, encoder, rng)
+    rows = encode_problems(draw(task, rng, count * size, test=False), task, encoder, rng)
     rows.sort(key=lambda row: len(row.prompt))
     cuts = [rows[i * size : (i + 1) * size] for i in range(count)]
-    return [assemble(cuts[i], task.block, encoder, masking, rng) for i in rng.permutation(count)]
+    return [assemble_batch(cuts[i], task.block, encoder, masking, rng) for i in rng.permutation(count)]

@@ -1,4 +1,4 @@
-"""The log of a run: losses and accuracies as lines of JSON, and lines of progress for a person."""
+"""The log of a run: losses and accuracies as JSON lines, and progress on the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = "log.jsonl"
 
 
 class Log:
-    """Only the first process writes."""
+    """Collects losses in every process; only the first process writes them."""
 
     def __init__(self, recipe: RunConfig, rank: int, start: int) -> None:
         self.path = recipe.out / LOG
@@ -26,12 +26,12 @@ class Log:
         self.losses: dict[str, list[float]] = {name: [] for name in recipe.names}
         if self.active:
             recipe.out.mkdir(parents=True, exist_ok=True)
-            kept = [x for x in self.lines() if x["step"] <= start]  # what came after the checkpoint is done again
+            kept = [x for x in self.lines() if x["step"] <= start]  # later steps are repeated from the checkpoint
             with replacing(self.path) as file:
                 file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def lines(self) -> list[dict[str, Any]]:
-        """Whole lines; a kill may have left half of one at the end."""
+        """Return the complete lines; an interrupted run may have left half a line at the end."""
         text = self.path.read_text() if self.path.is_file() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
@@ -39,7 +39,7 @@ class Log:
         self.losses[name].append(loss)
 
     def flush(self, step: int) -> None:
-        """Mean loss of each task over all processes since the last flush."""
+        """Log the mean loss per task over all processes since the last flush."""
         sums = torch.tensor([[sum(each), len(each)] for each in self.losses.values()], dtype=torch.float64)
         total, count = mean_over_processes(sums).T.tolist()
         means = {name: t / c for name, t, c in zip(self.losses, total, count, strict=True) if c}
@@ -51,7 +51,7 @@ class Log:
             left = timedelta(seconds=round(seconds * (self.recipe.steps - step)))
             print(f"step {step}/{self.recipe.steps}  {shown}  {seconds:.2f} s/step  {left} left", flush=True)
 
-    def tested(self, step: int, right: dict[str, float]) -> None:
+    def add_accuracy(self, step: int, right: dict[str, float]) -> None:
         self.write({"step": step, "accuracy": right})
         if self.active:
             shown = "  ".join(f"{name} {share:.1%}" for name, share in right.items())

@@ -1,4 +1,4 @@
-"""What the processes of a training run do together; alone, a process does it by itself."""
+"""Collective operations of the processes of a training run; a single process runs them alone."""
 
 from __future__ import annotations
 

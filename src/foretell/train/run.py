@@ -1,8 +1,7 @@
-"""A run of training or distilling: processes that average their parameters, checkpoints, the log, the written model.
+"""A training or distillation run: parallel processes, parameter averaging, checkpoints, the log, the saved model.
 
 Each process draws its own batches and takes its own steps; every few steps the parameters are averaged. Batches are
-a function of (seed, rank, step), so a run that was killed goes on from its last checkpoint exactly as if nothing had
-happened.
+a function of (seed, rank, step), so a run that was killed resumes from its last checkpoint with identical results.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from foretell.models.family import Settings
 from foretell.models.llada import save_llada
 from foretell.models.transformer import Transformer
 from foretell.tasks import Task
-from foretell.train.accuracy import accuracy
-from foretell.train.batches import Batch, Encoder, batches
+from foretell.train.accuracy import measure_accuracy
+from foretell.train.batches import Batch, Encoder, generate_batches
 from foretell.train.config import RunConfig
 from foretell.train.log import LOG, Log
 from foretell.train.processes import barrier, mean_over_processes
 
 LATEST = "latest.json"
-COPIED = ("*token*.json", "chat_template*", "foretell.json")  # what a model's folder has beside config and weights
+COPIED = ("*token*.json", "chat_template*", "foretell.json")  # files of a model's folder besides config and weights
 
 
 @dataclass(slots=True)
 class Run(ABC):
-    """One process's share of a run: the network, its optimiser, the running average and the step."""
+    """The part of a run in one process: the network, its optimiser, the running average and the step."""
 
     recipe: RunConfig
     rank: int
@@ -53,7 +52,7 @@ class Run(ABC):
 
     @abstractmethod
     def advance(self, batch: Batch) -> float:
-        """One step of this process; its loss."""
+        """Take one step in this process, and return its loss."""
 
     @property
     def age(self) -> int:
@@ -62,15 +61,15 @@ class Run(ABC):
 
     @property
     def networks(self) -> dict[str, Transformer]:
-        """What a checkpoint keeps, by name."""
+        """The networks that a checkpoint stores, by name."""
         return {"model": self.model, "ema": self.ema}
 
     def budget(self, task: Task) -> int | None:  # noqa: ARG002
-        """Steps of a held-out problem's decoding; None for one step a token."""
+        """Return the steps for decoding a held-out problem; None means one step per token."""
         return None
 
     def descend(self, loss: Tensor, factor: float) -> float:
-        """Step down the gradient of `loss` at the rates of the parameter groups times `factor`."""
+        """Take one optimiser step on `loss`, with the learning rates of the parameter groups times `factor`."""
         for group in self.optimiser.param_groups:
             group["lr"] = group["rate"] * factor
         loss.backward()  # type: ignore[no-untyped-call]
@@ -84,25 +83,26 @@ class Run(ABC):
 
     @torch.no_grad()
     def average(self) -> None:
+        """Average the parameters over all processes, and update the running average."""
         weights = list(self.model.parameters())
         flat = nn.utils.parameters_to_vector(weights)
         nn.utils.vector_to_parameters(mean_over_processes(flat), weights)
-        # A young average follows quickly, so that it does not remember the first weights.
+        # A young average changes quickly, so that it forgets the initial weights.
         kept = min(self.recipe.ema, self.age / (self.age + 10 * self.recipe.average_every))
         for old, new in zip(self.ema.parameters(), weights, strict=True):
             old.lerp_(new, 1 - kept)
 
     def test(self, encoder: Encoder) -> dict[str, float]:
-        """Accuracy of the averaged weights on held-out problems, each process on its own ones."""
+        """Measure the accuracy of the averaged weights on held-out problems; each process uses different ones."""
         recipe = self.recipe
         right = []
         for index, name in enumerate(recipe.names):
             task, rng = recipe.tasks[name], np.random.default_rng([recipe.seed, self.rank, index])
-            right.append(accuracy(self.ema, encoder, task, recipe.test_rows, rng, self.budget(task)))
+            right.append(measure_accuracy(self.ema, encoder, task, recipe.test_rows, rng, self.budget(task)))
         return dict(zip(recipe.names, mean_over_processes(torch.tensor(right)).tolist(), strict=True))
 
     def save(self) -> None:
-        """Every process writes its own state; the step counts as saved once all of them have."""
+        """Write this process's state; the step counts as saved once all processes have written theirs."""
         folder = self.recipe.out / f"step-{self.step}"
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: network.state_dict() for name, network in self.networks.items()}
@@ -117,7 +117,7 @@ class Run(ABC):
                     shutil.rmtree(old)
 
     def resume(self) -> None:
-        """Go on from the last checkpoint, if there is one."""
+        """Load the last checkpoint, if there is one."""
         latest = self.recipe.out / LATEST
         if not latest.is_file():
             return
@@ -130,35 +130,35 @@ class Run(ABC):
 
 
 C = TypeVar("C", bound=RunConfig)
-Start = Callable[[C, int], Run]  # a process's run, from its recipe and its rank
+Start = Callable[[C, int], Run]  # creates a process's run from its recipe and its rank
 
 
 def launch(recipe: C, start: Start[C]) -> None:
-    """Run a recipe to its end, or go on where it was interrupted."""
+    """Run a recipe to its end, or resume it where it was interrupted."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/meeting"
         if recipe.processes == 1:
-            work(0, recipe, start, meeting, os.getpid())
+            run_process(0, recipe, start, meeting, os.getpid())
         else:
-            spawn(work, (recipe, start, meeting, os.getpid()), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
+            spawn(run_process, (recipe, start, meeting, os.getpid()), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
 
 
-def work(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> None:
-    """One process from start to end; it does not outlive the one that started it."""
+def run_process(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> None:
+    """Run one process from start to end; it ends when its parent process does."""
     torch.set_num_threads(1)
     if recipe.processes > 1:
         distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=recipe.processes)
     run = start(recipe, rank)
     encoder = run.encoder()
     log = Log(recipe, rank, run.step)
-    stream = batches(recipe, encoder, rank, run.step)
+    stream = generate_batches(recipe, encoder, rank, run.step)
     while run.step < recipe.steps and (recipe.processes == 1 or os.getppid() == parent):
         name, batch = next(stream)
         log.add(name, run.advance(batch))
         if run.step % recipe.log_every == 0:
             log.flush(run.step)
         if run.step % recipe.test_every == 0:
-            log.tested(run.step, run.test(encoder))
+            log.add_accuracy(run.step, run.test(encoder))
         if run.step % recipe.save_every == 0 or run.step == recipe.steps:
             run.save()
     if recipe.processes > 1:
@@ -166,7 +166,7 @@ def work(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> No
 
 
 def write_model(run: Run, folder: Path) -> None:
-    """The averaged weights in half precision, with the config and the tokenizer's files."""
+    """Write the averaged weights in half precision, with the config and the tokenizer's files."""
     source = run.recipe.model
     stated = Settings.read(source).values
     kind = "bfloat16" if stated.get("torch_dtype") == "bfloat16" else "float16"
@@ -176,8 +176,8 @@ def write_model(run: Run, folder: Path) -> None:
             shutil.copy(path, folder)
 
 
-def clear(recipe: RunConfig) -> None:
-    """Forget the checkpoints and the log of earlier runs."""
+def clear_run(recipe: RunConfig) -> None:
+    """Delete the checkpoints and the log of earlier runs."""
     (recipe.out / LATEST).unlink(missing_ok=True)
     (recipe.out / LOG).unlink(missing_ok=True)
     for folder in recipe.out.glob("step-*"):
@@ -185,7 +185,7 @@ def clear(recipe: RunConfig) -> None:
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside the path and rename: a kill leaves the old file or the new one, never half of one."""
+    """Write a file atomically: an interrupted write leaves the old file or the new one."""
     partial = path.with_suffix(".partial")
     write(partial)
     partial.replace(path)

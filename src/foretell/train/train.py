@@ -1,4 +1,4 @@
-"""Masked-diffusion training of LLaDA-format models from scratch."""
+"""Train masked diffusion models in LLaDA's format from scratch."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from foretell.train.config import TrainRecipe
 from foretell.train.run import Run, launch
 
 
-def loss_of(model: nn.Module, batch: Batch) -> Tensor:
+def compute_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the weighted cross-entropy of a batch's hidden tokens."""
     logits = model(batch.inputs)(batch.row, batch.at)  # [n, V]
     each = F.cross_entropy(logits, batch.target, reduction="none")
     return (each * batch.weight).sum()
 
 
-def pace(step: int, recipe: TrainRecipe) -> float:
-    """The learning rate's factor at a step, on straight lines between the recipe's points."""
+def rate_factor(step: int, recipe: TrainRecipe) -> float:
+    """Return the learning rate's factor at a step, interpolated linearly between the recipe's points."""
     steps, factors = zip(*recipe.pace, strict=True)
     return float(np.interp(step, steps, factors))
 
 
 @torch.no_grad()
 def initialise(model: Transformer, seed: int) -> None:
-    """Start as a copier: attention hands on what it looks at, and the head reads embeddings.
+    """Initialise the network to copy: attention passes on the values it attends to, and the head reads embeddings.
 
-    All that a fresh network must find is where to look, so it learns to quote its prompt in hundreds of steps instead
-    of thousands. The other residual branches start at zero.
+    A new network then only has to learn where to attend, so it learns to copy from its prompt in hundreds of steps
+    instead of thousands. The other residual branches start at zero.
     """
     torch.manual_seed(seed)
     for name, weight in model.named_parameters():
@@ -53,19 +54,19 @@ def initialise(model: Transformer, seed: int) -> None:
         attention = cast("Attention", block.attn)
         values = nn.init.orthogonal_(attention.v.weight)  # [kv_heads * D, dim]
         heads = values.view(-1, attention.head_dim, values.shape[1])
-        shared = attention.out.weight.shape[1] // len(values)  # query heads of one value head
+        shared = attention.out.weight.shape[1] // len(values)  # query heads per value head
         attention.out.weight.copy_(0.5 * heads.repeat_interleave(shared, 0).flatten(0, 1).T)
 
 
 @dataclass(slots=True)
 class Training(Run):
-    """Implements `Run`: the cross-entropy of hidden tokens."""
+    """Implements `Run`: minimises the cross-entropy of hidden tokens."""
 
     recipe: TrainRecipe
 
     @classmethod
     def start(cls, recipe: TrainRecipe, rank: int) -> Training:
-        """From the last checkpoint if there is one, else from scratch."""
+        """Start from the last checkpoint if there is one, otherwise from scratch."""
         model = Transformer(configure(Settings.read(recipe.model)))
         initialise(model, recipe.seed)
         inside = {name: name.startswith("blocks.") and w.ndim == 2 for name, w in model.named_parameters()}
@@ -80,10 +81,10 @@ class Training(Run):
         return Encoder(Tokenizer.from_file(str(self.recipe.model / "tokenizer.json")), self.recipe.eos_weight)
 
     def advance(self, batch: Batch) -> float:
-        factor = pace(self.step, self.recipe)
-        return self.descend(loss_of(self.model, batch), factor)
+        factor = rate_factor(self.step, self.recipe)
+        return self.descend(compute_loss(self.model, batch), factor)
 
 
 def train(recipe: TrainRecipe) -> None:
-    """Run a recipe to its end, or go on where it was interrupted."""
+    """Run a recipe to its end, or resume it where it was interrupted."""
     launch(recipe, Training.start)
