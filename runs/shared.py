@@ -179,7 +179,7 @@ def grow(bench: PreparedEvaluation) -> None:
         if finished(folder) and bench.extends(read_manifest(folder)):
             part = out.with_name(f".{out.name}.part")  # a folder is whole or not there
             shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(folder, part, ignore=shutil.ignore_patterns(".lock", "report.*"))
+            shutil.copytree(folder, part, ignore=shutil.ignore_patterns("*.lock", "report.*"))
             settle(part, bench.manifest(), bench.extends)
             part.rename(out)
             return

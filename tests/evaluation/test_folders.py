@@ -46,7 +46,7 @@ def told(records: list[Record]) -> list[tuple[Any, ...]]:
 
 def kept(folder: Path) -> dict[Path, bytes]:
     """All of its files but the lock, which says nothing."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
 
 
 def assert_traced(folder: Path, records: list[Record], seed: int = 0) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.options import NO_REGION, Options, RequestTemplate, can_stop
-from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.prompts import Given, Prompts, listed
@@ -22,6 +21,7 @@ from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.never import Never
 from foretell.recipes.text import format_value
+from foretell.storage import write_file
 
 
 def without_stopping(
@@ -99,9 +99,8 @@ def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
 
 def _written(prompts: Sequence[Given], folder: Path) -> Path:
     """Prompts as a file, which workers read; named by what it says, so that it never takes the place of others."""
-    said = listed(prompts).encode()
-    path = folder / f"prompts-{blake2b(said, digest_size=5).hexdigest()}.jsonl"
+    said = listed(prompts)
+    path = folder / f"prompts-{blake2b(said.encode(), digest_size=5).hexdigest()}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(said)
+    write_file(path, said)
     return path

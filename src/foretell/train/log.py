@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from foretell.engine.trace_files import replacing
+from foretell.storage import write_file
 from foretell.train.config import RunConfig
 from foretell.train.processes import mean_over_processes
 
@@ -27,8 +27,7 @@ class Log:
         if self.active:
             recipe.out.mkdir(parents=True, exist_ok=True)
             kept = [x for x in self.lines() if x["step"] <= start]  # what came after the checkpoint is done again
-            with replacing(self.path) as file:
-                file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+            write_file(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def lines(self) -> list[dict[str, Any]]:
         """Whole lines; a kill may have left half of one at the end."""

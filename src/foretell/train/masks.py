@@ -7,8 +7,7 @@ followed, block by block, and often exactly where the next token has to be worke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -23,8 +22,7 @@ FAR = 0.1  # the least weight of a hidden token
 HARD = 2  # tokens from this level on must be worked out
 
 
-@dataclass(frozen=True, slots=True)
-class Masking:
+class Masking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How hidden sets are drawn."""
 
     decoding: float = 0.5  # share of rows in a decoder's order
