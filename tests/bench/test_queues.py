@@ -14,7 +14,7 @@ from foretell.bench.queues import Orders, continuous, one_by_one, synchronous, w
 from foretell.bench.timing import Stopwatch, Watched, in_turn
 from foretell.engine.engine import Engine
 from foretell.engine.outcome import Usage
-from foretell.errors import RecipeError, RequestError
+from foretell.errors import RequestError
 from tests.helpers import logits_of, network
 
 PROMPTS = [
@@ -83,7 +83,7 @@ def test_ways_take_turns() -> None:
     assert found["a"].median >= 0
     order.clear()
     assert in_turn({"a": way("a")}, 2, warm=False)["a"].result == len(order) == 2
-    with pytest.raises(RecipeError, match="rounds must be at least 1, got 0"):
+    with pytest.raises(RequestError, match="rounds must be at least 1, got 0"):
         in_turn({}, 0)
 
 

@@ -241,7 +241,7 @@ def _remasking(name: str) -> Score:
         raise RequestError(
             "remasking 'origin' fills masks at random; write recipe=\"dream transfer=timesteps(independent=true)\""
         )
-    one_of("remasking", name, REMASKINGS, RequestError)
+    one_of("remasking", name, REMASKINGS)
     return REMASKINGS[name]
 
 
