@@ -66,14 +66,14 @@ def lock_file(path: Path, patience: float) -> Iterator[None]:
         lock.release()
 
 
-def load_json(path: str | PathLike[str], kind: str) -> Any:
-    """Return the JSON of a file. Raises StorageError, which calls the file a `kind`, if there is none."""
+def load_json(path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError) -> Any:
+    """Return the parsed JSON of a `kind` of file. Raises `error` if it is missing or is not valid JSON."""
     try:
         return json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise StorageError(f"cannot read the {kind} {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{path} is not valid JSON: {error}") from error
+    except OSError as wrong:
+        raise error(f"cannot read the {kind} {path}: {wrong.strerror}") from wrong
+    except (ValueError, RecursionError) as wrong:
+        raise error(f"{path} is not valid JSON: {wrong}") from wrong
 
 
 def check_format(value: Any, key: str, number: int) -> None:

@@ -638,6 +638,14 @@ def test_model_layouts_are_defaults(checkpoint: Path, tmp_path: Path) -> None:
         (folder / "foretell.json").write_text(json.dumps({"layouts": {"short": choice}}))
         with pytest.raises(ModelError, match=f"unknown key '{next(iter(choice))}'"):
             foretell.load(folder)
+    (folder / "foretell.json").write_text(json.dumps({"layouts": {"short": {"max_new_tokens": "8"}}}))
+    with pytest.raises(
+        ModelError, match=r"json, layout 'short': 'max_new_tokens' must be a whole number or null, got '8'"
+    ):
+        foretell.load(folder)
+    (folder / "foretell.json").write_text(json.dumps({"layout": {}}))
+    with pytest.raises(ModelError, match=r"foretell\.json: unknown key 'layout'; did you mean 'layouts'"):
+        foretell.load(folder)
     (folder / "foretell.json").write_text("{")
     with pytest.raises(ModelError, match=r"foretell\.json is not valid JSON"):
         foretell.load(folder)

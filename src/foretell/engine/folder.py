@@ -55,12 +55,12 @@ def layouts_of(folder: Path) -> Mapping[str, Any]:
     hints = get_type_hints(GenerateOptions)
     known = [(name, hint, None) for name, hint in hints.items() if name not in NOT_THE_MODELS]
     options = msgspec.defstruct("LayoutOptions", known)
-    where = f"{path}"
+    described: Mapping[str, Any] = load_json(path, "layouts", ModelError)
+    where = str(path)
     try:
-        described: Mapping[str, Any] = load_json(path, "layouts")
         for name, layout in convert(described, LayoutsFile).layouts.items():
             where = f"{path}, layout {name!r}"
             convert(layout, options)
     except StorageError as error:
-        raise ModelError(str(error) if str(path) in str(error) else f"{where}: {error}") from error
+        raise ModelError(f"{where}: {error}") from error
     return described
