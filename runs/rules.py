@@ -18,10 +18,10 @@ from foretell.certify.families import Family, judge_family
 from foretell.certify.outcomes import Outcomes, replay_rules
 from foretell.certify.replay import Case
 from foretell.certify.train_judge import JudgeConfig, collect_features, collect_labels, fit_judge, measure_importance
-from foretell.engine.trace_files import replacing
 from foretell.evaluation.records import Record
 from foretell.policies.stop.judge import Judge
 from foretell.recipes.text import format_value
+from foretell.storage import replace_file, write_file
 from shared import ROOT, SEED, TASKS, TAUGHT_PER_PROBLEM, load_study, make_parser
 
 TAUGHT = 500  # problems per task used only to train judges
@@ -93,8 +93,7 @@ class Pool:
         if not file.exists():
             cases = self.cases[: self.options.taught]
             found = measure_importance(rule.head, collect_features(cases, rule.head.names), collect_labels(cases))
-            with replacing(file) as out:
-                out.write(json.dumps(found).encode())
+            write_file(file, json.dumps(found))
         known: dict[str, float] = json.loads(file.read_text(encoding="utf8"))
         return known
 
@@ -109,7 +108,7 @@ class Pool:
                 return Outcomes(**kept)
         started = time.perf_counter()
         found = replay_rules(self.cases, family.rules, family.region, None if against is None else against.records)
-        with replacing(file) as out:
+        with replace_file(file) as part, part.open("wb") as out:
             np.savez_compressed(out, steps=found.steps, full=found.full, changed=found.changed, lost=found.lost)
         took = time.perf_counter() - started
         print(f"{self.task}, {family.name}: {len(rules)} rules on {len(found.full)} traces in {took:.1f} s", flush=True)
@@ -122,8 +121,7 @@ class Pool:
             right = torch.split(collect_labels(self.cases), [len(case.trace) for case in self.cases])
             first = sum(int(one.int().argmax()) + 1 for one in right)
             stays = sum(len(one) - int(one.flip(0).int().cumprod(0).sum()) + 1 for one in right)
-            with replacing(file) as out:
-                out.write(json.dumps([sum(map(len, right)) / steps for steps in (first, stays)]).encode())
+            write_file(file, json.dumps([sum(map(len, right)) / steps for steps in (first, stays)]))
         first_match, to_stay = json.loads(file.read_text(encoding="utf8"))
         return first_match, to_stay
 

@@ -183,7 +183,7 @@ def start_from_smaller_run(bench: PreparedEvaluation) -> None:
         if is_finished(folder) and bench.extends(read_manifest(folder)):
             part = out.with_name(f".{out.name}.part")  # renamed when complete
             shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(folder, part, ignore=shutil.ignore_patterns(".lock", "report.*"))
+            shutil.copytree(folder, part, ignore=shutil.ignore_patterns("*.lock", "report.*"))
             settle(part, bench.manifest(), bench.extends)
             part.rename(out)
             return

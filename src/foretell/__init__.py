@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from foretell.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from foretell.certify.calibrate import calibrate
     from foretell.certify.train_judge import train_judge
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         PermissionNeededError,
         RecipeError,
         RequestError,
+        StorageError,
         TraceError,
         VocabularyError,
     )
@@ -62,6 +65,7 @@ __all__ = [
     "Spelling",
     "StateView",
     "Step",
+    "StorageError",
     "Trace",
     "TraceError",
     "Verdict",
@@ -78,8 +82,6 @@ __all__ = [
     "teach",
     "train_judge",
 ]
-__version__ = "0.1.0"
-
 _ERRORS = (
     "ForetellError",
     "LayoutError",
@@ -88,6 +90,7 @@ _ERRORS = (
     "PermissionNeededError",
     "RecipeError",
     "RequestError",
+    "StorageError",
     "TraceError",
     "VocabularyError",
 )

@@ -9,7 +9,8 @@ Our exception hierarchy:
     + PermissionNeededError  grading runs code that a model wrote, which was not allowed
   x MissingExtraError an optional package is not installed
   x ModelError        the checkpoint is not one we can run
-  x TraceError        the file is not a trace, or was cut short
+  x StorageError      a file is missing, damaged, or cannot be written
+    + TraceError      the file is not a trace, or was cut short
 """
 
 from __future__ import annotations
@@ -57,36 +58,40 @@ class ModelError(ForetellError):
     """The checkpoint is not one this library can run."""
 
 
-class TraceError(ForetellError):
+class StorageError(ForetellError):
+    """A file is missing, damaged, or cannot be written."""
+
+
+class TraceError(StorageError):
     """The file does not hold traces, or was cut short."""
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
-    """Return the message for an unknown name, with the nearest name and all names."""
+    """Return the message for an unknown name: the name, the nearest allowed one, and all allowed ones."""
     names = sorted(allowed)
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"unknown {kind} {name!r}{hint} (available: {', '.join(names)})"
 
 
-def one_of(kind: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise RecipeError unless `value` is one of the `allowed` words."""
+def one_of(kind: str, value: str, allowed: Iterable[str], error: type[ForetellError] = RecipeError) -> None:
+    """Raise `error` unless `value` is one of the `allowed` words."""
     names = tuple(allowed)
     if value not in names:
-        raise RecipeError(unknown(kind, str(value), names))
+        raise error(unknown(kind, str(value), names))
 
 
-def within(kind: str, value: float, low: float, high: float = inf) -> None:
-    """Raise RecipeError unless `value` is a number and low <= value <= high, which a NaN never is."""
+def within(kind: str, value: float, low: float, high: float = inf, error: type[ForetellError] = RecipeError) -> None:
+    """Raise `error` unless `value` is a number and low <= value <= high; NaN never is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RecipeError(f"{kind} must be a number, got {value!r}")
+        raise error(f"{kind} must be a number, got {value!r}")
     if not low <= value <= high:
         span = f"at least {low:g}" if high == inf else f"from {low:g} to {high:g}"
-        raise RecipeError(f"{kind} must be {span}, got {value!r}")
+        raise error(f"{kind} must be {span}, got {value!r}")
 
 
-def whole(kind: str, value: int, low: int, high: float = inf) -> None:
-    """Raise RecipeError unless `value` is a whole number and low <= value <= high."""
+def whole(kind: str, value: int, low: int, high: float = inf, error: type[ForetellError] = RecipeError) -> None:
+    """Raise `error` unless `value` is a whole number and low <= value <= high."""
     if isinstance(value, float):
-        raise RecipeError(f"{kind} must be a whole number, got {value!r}")
-    within(kind, value, low, high)
+        raise error(f"{kind} must be a whole number, got {value!r}")
+    within(kind, value, low, high, error)

@@ -14,7 +14,7 @@ from foretell.bench.queues import Queue, serve_continuously, serve_one_by_one, s
 from foretell.bench.timing import Instrumented, Stopwatch, time_in_turns
 from foretell.engine.engine import Engine
 from foretell.engine.outcome import Usage
-from foretell.errors import RecipeError, RequestError
+from foretell.errors import RequestError
 from tests.helpers import logits_of, network
 
 PROMPTS = [
@@ -83,7 +83,7 @@ def test_functions_take_turns() -> None:
     assert found["a"].median >= 0
     order.clear()
     assert time_in_turns({"a": way("a")}, 2, warm=False)["a"].result == len(order) == 2
-    with pytest.raises(RecipeError, match="rounds must be at least 1, got 0"):
+    with pytest.raises(RequestError, match="rounds must be at least 1, got 0"):
         time_in_turns({}, 0)
 
 

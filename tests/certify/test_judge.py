@@ -28,7 +28,7 @@ from foretell.certify.train_judge import (
     train_judge,
 )
 from foretell.engine.certificate import read_certificate
-from foretell.errors import RecipeError, RequestError
+from foretell.errors import RequestError
 from foretell.evaluation.run import Evaluation, evaluate
 from foretell.policies.stop.judge import Judge
 
@@ -167,7 +167,7 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
     ],
 )
 def test_nonsense_is_refused(wish: dict[str, Any], says: str) -> None:
-    with pytest.raises(RecipeError, match=says):
+    with pytest.raises(RequestError, match=says):
         JudgeConfig(**wish)
 
 

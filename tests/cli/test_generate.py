@@ -284,7 +284,7 @@ def test_out_and_trace(run: Run, checkpoint: Path, tmp_path: Path) -> None:
 def test_what_an_interrupted_run_left_is_not_overwritten(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "out.jsonl.part").write_text("precious\n")
     result = run("generate", checkpoint, WORDS, "--out", tmp_path / "out.jsonl", code=2)
-    assert "holds what an interrupted run had finished" in result.stderr
+    assert "holds the finished results of an interrupted run" in result.stderr
     assert (tmp_path / "out.jsonl.part").read_text() == "precious\n"
 
 

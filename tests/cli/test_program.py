@@ -49,12 +49,12 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_version(run: Run) -> None:
-    assert run("--version").stdout == "foretell 0.1.0\n"
+    assert run("--version").stdout == "foretell 0.2.0\n"
 
 
 def test_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "foretell", "--version"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "foretell 0.1.0\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "foretell 0.2.0\n"), done.stderr
 
 
 def test_help_names_every_command(run: Run) -> None:

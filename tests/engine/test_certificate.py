@@ -14,7 +14,7 @@ import torch
 
 import foretell
 from foretell.engine.certificate import Certificate, model_hash, read_certificate, stop_of
-from foretell.errors import ForetellError, RecipeError, RequestError
+from foretell.errors import ForetellError, RecipeError, RequestError, StorageError
 from foretell.policies.stop.head import Head
 from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
@@ -58,7 +58,7 @@ def test_reads_back(certificate: Certificate, file: Path) -> None:
     bare = replace(certificate, answer=None, pins=None, task=None, dtype=None, setting=None)
     bare.save(file)
     assert read_certificate(file) == bare
-    with pytest.raises(RequestError, match="cannot write"):
+    with pytest.raises(StorageError, match="cannot write"):
         certificate.save(file / "nowhere" / "rule.json")
 
 
@@ -165,12 +165,12 @@ def test_a_rule_without_its_judge_is_refused(engine: foretell.Engine, certificat
     )
     judged.save(file)
     Path(judge).write_text(head(("gap_mean",)).text())
-    with pytest.raises(RequestError, match=r"rule\.json holds no stopping rule .*j\.json has changed"):
+    with pytest.raises(StorageError, match=r"rule\.json holds no stopping rule .*j\.json has changed"):
         read_certificate(file)
     Path(judge).unlink()
-    with pytest.raises(RequestError, match=r"rule\.json holds no stopping rule .*cannot read the judge .*j\.json"):
+    with pytest.raises(StorageError, match=r"rule\.json holds no stopping rule .*cannot read the judge .*j\.json"):
         read_certificate(file)
-    with pytest.raises(RecipeError, match=r"^cannot read the judge .*j\.json"):
+    with pytest.raises(StorageError, match=r"^cannot read the judge .*j\.json"):
         engine.template(stop=judged, **ASKED)
 
 
@@ -219,9 +219,10 @@ def broken(file: Path, **changes: Any) -> None:
     ("changes", "says"),
     [
         ({"foretell_rule": None}, 'expected an object with "foretell_rule"'),
-        ({"foretell_rule": 2}, "its format is 2; this release reads 1"),
-        ({"certificate": [1]}, '"certificate" must be an object'),
-        ({"stop": None}, "'stop' must be a text"),
+        ({"foretell_rule": 2}, f"its format is 2; foretell {foretell.__version__} reads format 1"),
+        ({"certificate": [1]}, "'certificate' must be an object, got [1]"),
+        ({"stop": None}, "'stop' is missing"),
+        ({"stop": 1}, "'stop' must be a text, got 1"),
         ({"stop": "profet"}, "did you mean 'prophet'"),
         ({"stop": "never"}, "certified is true, but the rule is never"),
         ({"certified": False}, "certified is false, but the rule is prophet"),
@@ -235,10 +236,10 @@ def broken(file: Path, **changes: Any) -> None:
         ({"speedup": -0.5}, "speedup must be at least 0"),
         ({"loss": "acuracy"}, "unknown loss 'acuracy'"),
         ({"window": 0}, "window must be at least 1"),
-        ({"answer": [1, 2, 3]}, "'answer' must be a pair of whole numbers or null"),
-        ({"pins": [[1, "a"]]}, "'pins' must be a list of pairs of whole numbers or null"),
-        ({"task": 7}, "'task' must be a text"),
-        ({"setting": "x"}, "'setting' must be a number"),
+        ({"answer": [1, 2, 3]}, "'answer' must be a list of length <= 2, got [1, 2, 3]"),
+        ({"pins": [[1, "a"]]}, "'pins[0][1]' must be a whole number, got 'a'"),
+        ({"task": 7}, "'task' must be a text or null, got 7"),
+        ({"setting": "x"}, "'setting' must be a number or null, got 'x'"),
         ({"recipe": "ful"}, "did you mean 'full'"),
         ({"recipe": "prophet"}, "recipe must leave the stopping rule out"),
         ({"against": "prophet"}, "against must be a recipe that never stops early, got prophet"),
@@ -247,7 +248,7 @@ def broken(file: Path, **changes: Any) -> None:
 )
 def test_a_malformed_file_is_refused(engine: foretell.Engine, file: Path, changes: dict[str, Any], says: str) -> None:
     broken(file, **changes)
-    with pytest.raises(RequestError) as raised:
+    with pytest.raises(StorageError) as raised:
         engine.template(stop=file)
     assert "rule.json holds no stopping rule that calibrate wrote" in str(raised.value)
     assert says in str(raised.value)
@@ -255,9 +256,9 @@ def test_a_malformed_file_is_refused(engine: foretell.Engine, file: Path, change
 
 def test_what_is_no_rule_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rule.json").write_text('{"stop": ')
-    with pytest.raises(RequestError, match=r"rule\.json is not JSON"):
+    with pytest.raises(StorageError, match=r"rule\.json is not valid JSON"):
         stop_of(tmp_path / "rule.json")
-    with pytest.raises(RequestError, match=r"cannot read the stopping rule .*none\.json"):
+    with pytest.raises(StorageError, match=r"cannot read the stopping rule .*none\.json"):
         stop_of(str(tmp_path / "none.json"))
     with pytest.raises(RecipeError, match="did you mean 'prophet'"):
         stop_of("profet")

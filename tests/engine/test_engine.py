@@ -23,7 +23,7 @@ from foretell.engine.completion import cut_text, scheduled_steps
 from foretell.engine.hints import HINTS
 from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, GenerateOptions, Options
 from foretell.engine.request import Layout, Request, lay_out
-from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, VocabularyError
+from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, StorageError, VocabularyError
 from foretell.loop.decode import decode
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Beliefs, Denoiser, Inputs, Readout, Verdict
@@ -75,8 +75,8 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (PROMPT, {"pins": [1]}, RequestError, "pins must be a mapping from window offsets to token ids or texts, got [1]"),
     (PROMPT, {**SMALL, "answer_start": "1"}, RequestError, "answer_start must be a whole number, got '1'"),
     (PROMPT, {"recipe": "prophet stop=judge"}, RecipeError, "stop needs judge's path: judge(path=...)"),
-    (PROMPT, {"recipe": f"full stop={LOST}"}, RecipeError, "cannot read the judge nowhere.json: No such file"),
-    (PROMPT, {"stop": f"any(prophet, {LOST})"}, RecipeError, "cannot read the judge nowhere.json: No such file"),
+    (PROMPT, {"recipe": f"full stop={LOST}"}, StorageError, "cannot read the judge nowhere.json: No such file"),
+    (PROMPT, {"stop": f"any(prophet, {LOST})"}, StorageError, "cannot read the judge nowhere.json: No such file"),
     (PROMPT, {"recipe": "full region=pattern"}, RecipeError, "region needs pattern's regex: pattern(regex=...)"),
     (3, SMALL, RequestError, "a string, a list of messages or a list of token ids, got int"),
     ([5], {**SMALL, "chat": True}, RequestError, "chat=True puts text into the chat template; token ids are taken as"),
@@ -146,7 +146,7 @@ def test_a_list_with_a_bad_prompt_is_refused_before_anything_is_decoded(engine: 
         watched.generate_iter(pairs)
     with pytest.raises(RequestError, match=r"^prompts\[0\] cannot be decoded: .*Zanzibar"):
         watched.generate(prompts[1:2], **SMALL)
-    with pytest.raises(RecipeError, match="unknown errors 'ignore'"):
+    with pytest.raises(RequestError, match="unknown errors 'ignore'"):
         watched.generate_iter(pairs, errors="ignore")  # type: ignore[call-overload]
     assert model.passes == 0
 
@@ -276,7 +276,7 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ({"recipe": "profet"}, RecipeError, "did you mean 'prophet'"),
         ({"remasking": "low_confidense"}, RecipeError, "did you mean 'low_confidence'"),
         ({"temperature": -1.0}, RecipeError, "from 0 to 1e.06, got -1.0"),
-        ({"max_new_tokens": 0}, RecipeError, "max_new_tokens must be at least 1, got 0"),
+        ({"max_new_tokens": 0}, RequestError, "max_new_tokens must be at least 1, got 0"),
         (
             {"suffix": "The answer is", "answer_length": 15, "max_new_tokens": 16},
             LayoutError,
@@ -293,9 +293,9 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ),
         ({"steps": "8"}, RecipeError, "steps must be a number, got '8'"),
         ({"steps": 4.5}, RecipeError, "steps must be a whole number, got 4.5"),
-        ({"max_new_tokens": 8.0}, RecipeError, "max_new_tokens must be a whole number, got 8.0"),
+        ({"max_new_tokens": 8.0}, RequestError, "max_new_tokens must be a whole number, got 8.0"),
         ({"temperature": "a"}, RecipeError, "temperature must be a number, got 'a'"),
-        ({"seed": 2**64}, RecipeError, "seed must be from 0 to"),
+        ({"seed": 2**64}, RequestError, "seed must be from 0 to"),
         ({"cfg_scale": float("inf")}, RecipeError, "guidance must be from 0 to 1e"),
         ({"pins": {"0": 3}}, RequestError, "pins map a window offset"),
         ({"pins": {0: 5000}}, RequestError, "token 5000 pinned at 0 is outside the vocabulary of 126 tokens"),
@@ -639,6 +639,14 @@ def test_model_layouts_are_defaults(checkpoint: Path, tmp_path: Path) -> None:
         (folder / "foretell.json").write_text(json.dumps({"layouts": {"short": choice}}))
         with pytest.raises(ModelError, match=f"unknown key '{next(iter(choice))}'"):
             foretell.load(folder)
+    (folder / "foretell.json").write_text(json.dumps({"layouts": {"short": {"max_new_tokens": "8"}}}))
+    with pytest.raises(
+        ModelError, match=r"json, layout 'short': 'max_new_tokens' must be a whole number or null, got '8'"
+    ):
+        foretell.load(folder)
+    (folder / "foretell.json").write_text(json.dumps({"layout": {}}))
+    with pytest.raises(ModelError, match=r"foretell\.json: unknown key 'layout'; did you mean 'layouts'"):
+        foretell.load(folder)
     (folder / "foretell.json").write_text("{")
     with pytest.raises(ModelError, match=r"foretell\.json is not valid JSON"):
         foretell.load(folder)

@@ -14,7 +14,7 @@ from torch import Tensor
 from foretell.engine.outcome import Outcome, Usage
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.scheduler import Scheduler
-from foretell.errors import ModelError, RecipeError, RequestError
+from foretell.errors import ModelError, RequestError
 from foretell.loop.decode import decode
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Denoiser, Inputs, Readout
@@ -277,7 +277,7 @@ def test_a_model_without_a_cache_refuses_a_recipe_with_one_and_goes_on() -> None
 
 @pytest.mark.parametrize("bad", [{"max_batch": 0}, {"lookahead": 0}, {"patience": -1}, {"max_batch": 1.5}])
 def test_bad_values_are_named(bad: dict[str, Any]) -> None:
-    with pytest.raises(RecipeError, match=f"{next(iter(bad))}.*{next(iter(bad.values()))}"):
+    with pytest.raises(RequestError, match=f"{next(iter(bad))}.*{next(iter(bad.values()))}"):
         Scheduler(Toy(), **bad)
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.trace import STATISTICS, Recorder, Trace, with_words
-from foretell.engine.trace_files import load_traces, replacing, save_traces
-from foretell.errors import RecipeError, RequestError, TraceError
+from foretell.engine.trace_files import load_traces, save_traces
+from foretell.errors import RequestError, StorageError, TraceError
 from foretell.loop.decode import denoise_step
 from foretell.policies.cache.delayed import Delayed
 from foretell.policies.cache.dual import Dual
@@ -36,6 +36,7 @@ from foretell.policies.stop.schedules import Linear, Staged
 from foretell.policies.stop.stable import Stable
 from foretell.policies.visible.near import Near
 from foretell.recipes.recipe import Recipe
+from foretell.storage import replace_file
 from tests.helpers import SOUGHT, WORDS, logits_of, model_of, run
 
 LAYOUT = Layout.with_suffix(16, [3, 4], 3)
@@ -211,7 +212,7 @@ def test_a_trace_outlives_its_judge(rule: Any, tmp_path: Path, monkeypatch: pyte
     for after in (retrained, gone):
         assert after.request == before.request
         assert [after.replay(other) for other in RULES] == [before.replay(other) for other in RULES]
-    with pytest.raises(RecipeError, match=r"cannot read the judge j\.json"):
+    with pytest.raises(StorageError, match=r"cannot read the judge j\.json"):
         gone.replay(gone.request.recipe.stop)
     Path("j.json").write_text(first.text())
     assert gone.replay(gone.request.recipe.stop) == before.replay(before.request.recipe.stop)
@@ -242,8 +243,8 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
     path.write_text("old")
 
     def interrupted() -> None:
-        with replacing(path) as file:
-            file.write(b"half")
+        with replace_file(path) as part:
+            part.write_bytes(b"half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

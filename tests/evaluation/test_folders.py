@@ -45,8 +45,8 @@ def repeatable(records: list[Record]) -> list[tuple[Any, ...]]:
 
 
 def kept(folder: Path) -> dict[Path, bytes]:
-    """Return all files of a folder except the lock, which is empty."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    """All of its files but the lock, which says nothing."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
 
 
 def assert_traced(folder: Path, records: list[Record], seed: int = 0) -> None:

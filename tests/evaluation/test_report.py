@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from foretell.errors import RequestError
+from foretell.errors import RequestError, StorageError
 from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
 from foretell.evaluation.records import Record
 from foretell.evaluation.report import HEADINGS, Report, compare, report
@@ -92,7 +92,7 @@ def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:
     shown = screen.file.getvalue()  # type: ignore[attr-defined]
     assert all(word in shown for heading in HEADINGS for word in heading.split())
     assert "\u2026" not in shown
-    with pytest.raises(RequestError, match="holds no evaluation"):
+    with pytest.raises(StorageError, match="holds no evaluation"):
         report(tmp_path)
 
 

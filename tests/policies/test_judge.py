@@ -16,7 +16,7 @@ from torch import Tensor
 import foretell
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.trace import Recorder
-from foretell.errors import RecipeError
+from foretell.errors import RecipeError, StorageError
 from foretell.loop.protocols import Beliefs, Verdict
 from foretell.loop.view import StateView
 from foretell.policies.stop.combined import read_files
@@ -152,7 +152,7 @@ def test_its_text_reads_back_and_means_one_head(file: Path) -> None:
     file.write_text(head(weight=2.0).text())
     assert foretell.parse(str(recipe)) == recipe, "it can still be named"
     for copy in (late, foretell.parse(str(recipe)).stop):
-        with pytest.raises(RecipeError, match=r"has changed: its sha256 is \w+, not \w+"):
+        with pytest.raises(StorageError, match=r"has changed: its sha256 is \w+, not \w+"):
             read_files(copy)
     assert foretell.parse(f"full stop=judge(path='{file}', bar=2)") != recipe
 
@@ -172,43 +172,48 @@ def test_the_rule_is_the_same_in_a_batch(file: Path) -> None:
         ({"foretell_judge": 2}, "its format is 2"),
         ({"features": ["gap_mim"]}, "did you mean 'gap_min'"),
         ({"features": []}, "needs a feature"),
-        ({"mean": [0.0, 1.0]}, "1 features need as many means"),
-        ({"scale": [0.0]}, "positive scales"),
-        ({"mean": [[0.0]]}, "1 features need as many means"),
-        ({"scale": 1.0}, "1 features need as many means"),
+        ({"mean": [0.0, 1.0]}, "1 features need 1 means"),
+        ({"scale": [0.0]}, "1 positive scales"),
+        ({"mean": [[0.0]]}, r"'mean\[0\]' must be a number, got \[0.0\]"),
+        ({"scale": 1.0}, "'scale' must be a list, got 1.0"),
         ({"mean": [float("nan")]}, "every number of 'mean' must be finite"),
-        ({"mean": [10**400]}, "'mean' must be a list of numbers: int too large"),
-        ({"scale": ["1"]}, "'scale' must be a list of numbers"),
-        ({"features": "gap_min"}, "'features' must be a list of texts, got 'gap_min'"),
-        ({"features": [["gap_min"]]}, "'features' must be a list of texts"),
+        ({"mean": [10**400]}, r"'mean\[0\]'"),
+        ({"scale": ["1"]}, r"'scale\[0\]' must be a number, got '1'"),
+        ({"features": "gap_min"}, "'features' must be a list, got 'gap_min'"),
+        ({"features": [["gap_min"]]}, r"'features\[0\]' must be a text"),
         ({"layers": [{"weight": [[1.0, 2.0]], "bias": [0.0]}]}, r"takes 1 numbers, got a weight of \(1, 2\)"),
         ({"layers": [{"weight": [[1.0], [2.0]], "bias": [0.0, 0.0]}]}, "must give one number, got 2"),
-        ({"layers": None}, "'layers' must be a list of objects with a weight and a bias, got None"),
-        ({"layers": [{"weight": [[1.0]]}]}, "'layers' must be a list of objects with a weight and a bias"),
-        ({"layers": [{"weight": [[None]], "bias": [0.0]}]}, "'weight' must be a list of numbers"),
+        ({"layers": None}, "'layers' must be a list, got None"),
+        ({"layers": [{"weight": [[1.0]]}]}, r"'bias' is missing in 'layers\[0\]'"),
+        (
+            {"layers": [{"weight": [[None]], "bias": [0.0]}]},
+            r"weight\[0\]\[0\]' must be a number, got None",
+        ),
+        ({"layers": [{"weight": [[1.0], []], "bias": [0.0]}]}, "'weight' must be a matrix"),
+        ({"feetures": []}, "unknown key 'feetures'; did you mean 'features'"),
         ({"trained": ...}, "'trained' is missing"),
         ({"trained": [1]}, r"'trained' must be an object, got \[1\]"),
-        ({"trained": {"examples": None}}, "'examples' must be a list of texts, got None"),
-        ({"trained": {"examples": [[1]]}}, r"'examples' must be a list of texts, got \[\[1\]\]"),
+        ({"trained": {"examples": None}}, "'examples' must be a list, got None"),
+        ({"trained": {"examples": [[1]]}}, r"'examples\[0\]' must be a text, got \[1\]"),
     ],
 )
 def test_a_file_that_is_none_is_refused(file: Path, change: dict[str, Any], says: str) -> None:
     whole = json.loads(file.read_text()) | change
     file.write_text(json.dumps({name: value for name, value in whole.items() if value is not ...}))
-    with pytest.raises(RecipeError, match=f"holds no judge: .*{says}"):
+    with pytest.raises(StorageError, match=f"holds no judge: .*{says}"):
         Judge(str(file))
 
 
 def test_no_file_at_all(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"cannot read the judge nowhere\.json"):
+    with pytest.raises(StorageError, match=r"cannot read the judge nowhere\.json"):
         foretell.parse("full stop=judge(path='nowhere.json')")
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(RecipeError, match="expected an object"):
+    with pytest.raises(StorageError, match="expected an object"):
         Judge(str(tmp_path / "other.json"))
     (tmp_path / "deep.json").write_text("[" * 100_000)
-    with pytest.raises(RecipeError, match="holds no judge"):
+    with pytest.raises(StorageError, match="holds no judge"):
         Judge(str(tmp_path / "deep.json"))
-    with pytest.raises(RecipeError, match="cannot read the judge"):
+    with pytest.raises(StorageError, match="cannot read the judge"):
         Judge("no\0where.json")
     assert set(ANSWER) < set(FEATURES)
 

@@ -174,6 +174,11 @@ def test_accuracy_counts_right_answers(recipe: Recipes) -> None:
         ({"save_every": 6}, "multiple of log_every"),
         ({"pace": [[5, 1.0], [0, 1.0]]}, "must rise"),
         ({"stepps": 6}, "did you mean 'steps'"),
+        ({"masking": {"aimd": 1}}, r"out\.toml: .*`aimd` in 'masking'"),
+        ({"masking": 3}, r"'masking' must be an object, got 3"),
+        ({"rows": {"sudoku": "4"}}, r"'rows\[\.\.\.\]' must be a whole number, got a text"),
+        ({"later": [{"start": 4, "mix": {"sudoku": 1.0}, "masking": 3}]}, "must be an object"),
+        ({"later": [{"start": 4}]}, r"'mix' is missing in 'later\[0\]'"),
     ],
 )
 def test_a_recipe_is_refused_when_it_is_read(recipe: Recipes, settings: dict[str, Any], message: str) -> None:

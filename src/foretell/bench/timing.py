@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-from foretell.errors import whole
+from foretell.errors import RequestError, whole
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Denoiser, Inputs, Readout
 
@@ -43,7 +43,7 @@ def time_in_turns(
     If `warm`, an additional first round does not count. `tell` is called after every run with the function's name,
     the round and the seconds.
     """
-    whole("rounds", rounds, 1)
+    whole("rounds", rounds, 1, error=RequestError)
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     results: dict[str, T] = {}
     for turn in range(0 if warm else 1, rounds + 1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from foretell.policies.stop.sure import Sure
 from foretell.policies.verify.trust import Trust
 from foretell.recipes.recipe import Recipe
 from foretell.recipes.text import format_value
+from foretell.version import __version__
 
 READ_THE_ANSWER = (Persistent, Prophet, Stable, Sure)
 
@@ -176,7 +176,7 @@ class Calibration:
             speedup=1.0 if chosen is None else round(chosen.speedup, 4),
             family=search.family.name,
             setting=None if chosen is None else chosen.setting,
-            version=version("foretell"),
+            version=__version__,
         )
 
     def _describe_promise(self, chosen: Trial) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.options import NO_REGION, Options, RequestTemplate, can_stop
-from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.prompts import Given, Prompts, format_prompts
@@ -22,6 +21,7 @@ from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.never import Never
 from foretell.recipes.text import format_value
+from foretell.storage import write_file
 
 
 def without_stopping(
@@ -97,9 +97,8 @@ def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
 
 def _write_prompts(prompts: Sequence[Given], folder: Path) -> Path:
     """Write prompts to a file for the workers; its name is a hash of its content, so it never overwrites another."""
-    content = format_prompts(prompts).encode()
-    path = folder / f"prompts-{blake2b(content, digest_size=5).hexdigest()}.jsonl"
+    content = format_prompts(prompts)
+    path = folder / f"prompts-{blake2b(content.encode(), digest_size=5).hexdigest()}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(content)
+    write_file(path, content)
     return path

@@ -34,7 +34,7 @@ class Outcomes:
 
     def losses(self, loss: str) -> Array:
         """Return the losses, zeros and ones. [rules, n]"""
-        one_of("loss", loss, LOSSES)
+        one_of("loss", loss, LOSSES, RequestError)
         return (self.changed if loss == "consistency" else self.lost).astype(float)
 
     def speedups(self) -> Array:

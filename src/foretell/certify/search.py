@@ -9,7 +9,7 @@ from foretell.certify.families import ALL, Family, find_families
 from foretell.certify.outcomes import Outcomes
 from foretell.certify.risk import certify, check_shares, confidence_per_family, too_few
 from foretell.engine.certificate import LOSSES
-from foretell.errors import one_of
+from foretell.errors import RequestError, one_of
 from foretell.recipes.text import format_value
 
 Families = str | Family | Sequence[str | Family]
@@ -27,7 +27,7 @@ class RiskGoal:
 
     def __post_init__(self) -> None:
         check_shares(self.risk, self.confidence)
-        one_of("loss", self.loss, LOSSES)
+        one_of("loss", self.loss, LOSSES, RequestError)
         find_families(self.family)
 
     @property

@@ -21,7 +21,6 @@ from foretell.certify.decodings import evaluation_for, example_key, without_stop
 from foretell.certify.outcomes import batch_traces
 from foretell.certify.replay import Case, run_study
 from foretell.engine.folder import folder_of
-from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError, one_of, whole, within
 from foretell.evaluation.benchmarks.prompts import Given
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch
@@ -30,6 +29,7 @@ from foretell.policies.stop.features import ANSWER, FEATURES, features
 from foretell.policies.stop.head import Head
 from foretell.policies.stop.sure import Sure
 from foretell.recipes.text import format_value
+from foretell.storage import write_file
 
 LOOKS: Mapping[str, tuple[str, ...]] = {"answer": tuple(ANSWER), "text": tuple(FEATURES)}
 ROUNDS = 200  # iterations of L-BFGS, each over all steps of all traces
@@ -45,10 +45,10 @@ class JudgeConfig:
     seed: int = 0  # of the initial weights
 
     def __post_init__(self) -> None:
-        one_of("look", self.look, LOOKS)
-        whole("hidden", self.hidden, 0, 256)
-        within("penalty", self.penalty, 0.0)
-        whole("seed", self.seed, 0)
+        one_of("look", self.look, LOOKS, RequestError)
+        whole("hidden", self.hidden, 0, 256, RequestError)
+        within("penalty", self.penalty, 0.0, error=RequestError)
+        whole("seed", self.seed, 0, error=RequestError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,7 @@ class TrainedJudge:
 
     def save(self, path: str | Path) -> None:
         """Write the head to a file atomically."""
-        try:
-            with replacing(Path(path)) as file:
-                file.write(self.head.text().encode())
-        except OSError as error:
-            raise RequestError(f"cannot write {path}: {error.strerror}") from error
+        write_file(path, self.head.text())
 
 
 @dataclass(frozen=True, slots=True)

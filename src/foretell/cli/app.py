@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from typer.core import TyperGroup
 from foretell.cli import bench, calibrate, demo, distil, evaluate, generate, judge, recipes, tasks, trace, vocab
 from foretell.cli.console import problem
 from foretell.errors import ForetellError, PermissionNeededError
+from foretell.version import __version__
 
 FAILED, USAGE, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 TRAIN = "foretell.cli.train"
@@ -56,7 +56,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"foretell {version('foretell')}")
+        typer.echo(f"foretell {__version__}")
         raise typer.Exit
 
 

@@ -15,7 +15,7 @@ from foretell.cli.plain import stdout_is_unicode
 from foretell.cli.wording import count, ratio
 from foretell.engine.completion import Failure
 from foretell.engine.outcome import Usage
-from foretell.errors import RequestError
+from foretell.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
     from foretell.engine.completion import Completion
@@ -94,9 +94,9 @@ def line_of(name: str | int, done: Completion | Failure, *, escaped: bool = Fals
 
 
 class Ledger:
-    """A file of results that grows line by line as FILE.part and takes its name when all of them are there.
+    """A results file that is written line by line as FILE.part and renamed to FILE when it is complete.
 
-    What was finished before an interruption stays in FILE.part.
+    After an interruption, the finished results stay in FILE.part.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,13 +104,11 @@ class Ledger:
 
     def __enter__(self) -> Ledger:
         if self.part.exists():
-            raise RequestError(
-                f"{self.part} holds what an interrupted run had finished; move it away or delete it first"
-            )
+            raise RequestError(f"{self.part} holds the finished results of an interrupted run; move or delete it first")
         try:
             self._file = self.part.open("w", encoding="utf8")
         except OSError as error:
-            raise RequestError(f"cannot write {self.path}: {error.strerror}") from error
+            raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
         return self
 
     def add(self, line: str) -> None:

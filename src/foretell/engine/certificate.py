@@ -1,6 +1,6 @@
-"""Certified stopping rules on disk: a rule as recipes spell it, and what was shown about it, for what model and recipe.
+"""Certified stopping rules on disk: a rule, what was proven about it, and the model and recipe it holds for.
 
-`lab.calibrate` writes them; here they are read, checked and compared with what they are used for.
+`certify.calibrate` writes them; this module reads them and compares them with the request they are used for.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast, get_type_hints
+from typing import Annotated, Any, cast
+
+import msgspec
 
 from foretell.engine.request import Layout
-from foretell.engine.trace_files import replacing
-from foretell.errors import ForetellError, RecipeError, RequestError, one_of, unknown, whole, within
+from foretell.errors import ForetellError, RecipeError, RequestError, StorageError, one_of, whole, within
 from foretell.loop.protocols import Stop
 from foretell.models.tokenizer import read_json
 from foretell.policies.stop.combined import changed, read_files
@@ -25,33 +26,34 @@ from foretell.policies.stop.never import Never
 from foretell.recipes.presets import parse
 from foretell.recipes.recipe import Recipe
 from foretell.recipes.text import format_value, parse_value
+from foretell.storage import check_format, convert, load_json, write_file
 
 FORMAT = 1
 NOT_A_RULE = "; texts before which the finished text is cut are stop_strings (--stop-string)"
-LOSSES = ("consistency", "success")  # another answer than full decoding's · wrong where full decoding is right
+LOSSES = ("consistency", "success")  # the answer differs from full decoding · wrong where full decoding is right
 MODEL_FILES = (
     *("config.json", "*.safetensors", "*.safetensors.index.json"),
     *("tokenizer*.json", "vocab.json", "merges.txt", "added_tokens.json", "chat_template*"),
 )
-_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
+Pair = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """A stopping rule whose risk is at most `risk` with confidence `confidence`, for the model and recipe named here.
 
-    Where nothing could be shown, `certified` is false, the rule is `never`, and `says` has the reason.
+    If nothing could be proven, `certified` is false, the rule is `never`, and `says` gives the reason.
     """
 
     stop: str  # the rule
     certified: bool
-    says: str  # the whole of it in a sentence
-    recipe: str  # what it holds for: everything but the rule
-    against: str  # whose answers and steps it is compared with: the same without stopping, or another recipe
+    says: str  # the certificate in one sentence
+    recipe: str  # what it holds for: the recipe without its stopping rule
+    against: str  # the recipe it was compared with: the same one without stopping, or another
     window: int  # positions
-    answer: list[int] | None  # offset and length of the answer region, where one is laid out
-    pins: list[list[int]] | None  # (offset, token) of what is pinned; None if every example has its own
-    model: str  # as it was named then
+    answer: Pair | None  # offset and length of the answer region, if the layout has one
+    pins: list[Pair] | None  # (offset, token) of each pinned token; None if examples differ
+    model: str  # its name at calibration
     model_sha256: str
     dtype: str | None
     task: str | None  # None: a set of prompts
@@ -62,19 +64,19 @@ class Certificate:
     risk: float
     confidence: float
     empirical_risk: float  # mean loss on the calibration set
-    upper_bound: float  # of the risk of this one rule; what is promised is `risk`
+    upper_bound: float  # of this rule's risk; the guarantee is `risk`
     speedup: float  # in steps, on the calibration set
     family: str
-    setting: float | None  # the member of the family; None: none of them
+    setting: float | None  # the chosen member of the family; None if none was
     version: str  # of foretell
 
     def __post_init__(self) -> None:
-        one_of("loss", self.loss, LOSSES)
-        whole("window", self.window, 1)
-        whole("examples", self.examples, 1)
+        one_of("loss", self.loss, LOSSES, RequestError)
+        whole("window", self.window, 1, error=RequestError)
+        whole("examples", self.examples, 1, error=RequestError)
         for name in ("risk", "confidence", "empirical_risk", "upper_bound"):
-            within(name, getattr(self, name), 0.0, 1.0)
-        within("speedup", self.speedup, 0.0)
+            within(name, getattr(self, name), 0.0, 1.0, RequestError)
+        within("speedup", self.speedup, 0.0, error=RequestError)
         if self.certified == (self.rule == Never()):
             raise RequestError(f"certified is {str(self.certified).lower()}, but the rule is {self.stop}")
         if replace(self.holds_for, stop=Never()) != self.holds_for:
@@ -96,34 +98,29 @@ class Certificate:
         return parse(self.against)
 
     def save(self, path: str | Path) -> None:
-        """Write the rule; a reader sees the old file or the whole new one."""
+        """Write the rule atomically. Raises StorageError if the file cannot be written."""
         shown, folder = asdict(self), Path(path).absolute().parent
         del shown["stop"]
-        # A judge's file as it is found from the rule's folder: both can be read from anywhere, and move together.
+        # A judge's path is stored relative to the rule's folder, so that both files can be moved together.
         beside = _moved(self.rule, lambda judge: os.path.relpath(judge, folder))
         head = {"foretell_rule": FORMAT, "stop": format_value(beside)}
-        text = f'{{\n{_lines(head)},\n "certificate": {{\n{_lines(shown, indent=2)}\n }}\n}}\n'
-        try:
-            with replacing(Path(path)) as file:
-                file.write(text.encode())
-        except OSError as error:
-            raise RequestError(f"cannot write {path}: {error.strerror}") from error
+        write_file(path, f'{{\n{_lines(head)},\n "certificate": {{\n{_lines(shown, indent=2)}\n }}\n}}\n')
 
     def remarks(
         self, recipe: Recipe, layout: Layout, model_sha256: str | None = None, dtype: str | None = None
     ) -> tuple[str, ...]:
-        """What someone has to know who decodes with this rule so; a model or dtype that is None is not compared."""
+        """Return warnings about decoding a request with this rule; a model or dtype that is None is not compared."""
         if not self.certified:
             return (f"this rule never stops: {self.says}",)
         differs = [*self._model(model_sha256, dtype), *self._recipe(recipe), *self._layout(layout)]
         if not differs:
             return ()
-        unknown_risk = "the certificate of this stopping rule does not hold here, so what it risks is unknown"
+        unknown_risk = "the certificate of this stopping rule does not hold here, so its risk is unknown"
         return (f"{unknown_risk} (calibrate again): {'; '.join(differs)}",)
 
     def _model(self, model_sha256: str | None, dtype: str | None) -> Iterator[str]:
         if model_sha256 is not None and model_sha256 != self.model_sha256:
-            yield f"the model is another one than {self.model} (sha256 {self.model_sha256[:12]}) was"
+            yield f"the model is another one than {self.model} (sha256 {self.model_sha256[:12]})"
         if dtype is not None and self.dtype is not None and dtype != self.dtype:
             yield f"the model runs in {dtype}, not {self.dtype}"
 
@@ -132,7 +129,7 @@ class Certificate:
         for name in (field.name for field in fields(Recipe) if field.name != "stop"):
             there, here = getattr(mine, name), getattr(recipe, name)
             if there != here:
-                yield f"{name} is {_spelled(here)}, not {_spelled(there)}"
+                yield f"{name} is {_text_of(here)}, not {_text_of(there)}"
 
     def _layout(self, layout: Layout) -> Iterator[str]:
         if layout.length != self.window:
@@ -143,22 +140,25 @@ class Certificate:
             yield "other tokens are pinned"
 
 
+class RuleFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The shape of a rule's file."""
+
+    foretell_rule: int
+    stop: str
+    certificate: dict[str, Any]
+
+
 def read_certificate(path: str | PathLike[str]) -> Certificate:
-    """The certificate in a file that `Certificate.save` wrote; an error that says what is wrong with any other."""
-    try:
-        value = json.loads(Path(path).read_text(encoding="utf8"))
-    except OSError as error:
-        raise RequestError(f"cannot read the stopping rule {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise RequestError(f"{path} is not JSON: {error}") from error
+    """Load a file that `Certificate.save` wrote. Raises StorageError if it is missing or damaged."""
+    value = load_json(path, "stopping rule")
     try:
         return _certificate(value, Path(path).parent)
     except ForetellError as error:
-        raise RequestError(f"{path} holds no stopping rule that calibrate wrote: {error}") from error
+        raise StorageError(f"{path} holds no stopping rule that calibrate wrote: {error}") from error
 
 
 def stop_of(given: object) -> Stop | Certificate:
-    """A stopping rule however it is given: an object, its text, or the .json file of a certified one."""
+    """Return a stopping rule that is given as an object, as text, or as the .json file of a certified one."""
     if isinstance(given, Certificate):
         return given
     if isinstance(given, PathLike) or (isinstance(given, str) and given.endswith(".json")):
@@ -176,11 +176,11 @@ def stop_of(given: object) -> Stop | Certificate:
 
 
 def model_hash(folder: Path) -> str:
-    """sha256 over config, tokenizer, chat template and weights, in the order of their names."""
+    """Return a sha256 over config, tokenizer, chat template and weights, in the order of their names."""
     digest = hashlib.sha256()
     found = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
     names, config = folder / "special_tokens_map.json", folder / "tokenizer_config.json"
-    if read_json(names).keys() - read_json(config).keys():  # what the config says too counts there alone
+    if read_json(names).keys() - read_json(config).keys():  # what the config repeats is hashed only there
         found.add(names)
     for path in sorted(found):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
@@ -191,66 +191,30 @@ def model_hash(folder: Path) -> str:
 
 
 def _moved(rule: Stop, place: Callable[[str], str]) -> Stop:
-    """The rule with the files of its judges elsewhere."""
+    """Return the rule with the paths of its judges replaced."""
     return changed(rule, lambda one: replace(one, path=place(one.path)) if isinstance(one, Judge) else one)
 
 
 def _certificate(value: Any, folder: Path) -> Certificate:
-    if not isinstance(value, Mapping) or "foretell_rule" not in value:
-        raise RequestError('expected an object with "foretell_rule"')
-    if value["foretell_rule"] != FORMAT:
-        raise RequestError(f"its format is {value['foretell_rule']!r}; this release reads {FORMAT}")
-    shown = value.get("certificate")
-    if not isinstance(shown, Mapping):
-        raise RequestError('"certificate" must be an object')
-    given = {"stop": value.get("stop"), **shown}
-    hints = get_type_hints(Certificate)
-    for name in given:
-        if name not in hints:
-            raise RequestError(unknown("key", name, hints))
-    for name, hint in hints.items():
-        if name not in given:
-            raise RequestError(f"{name!r} is missing")
-        _check(name, given[name], hint)
-    rule = _moved(parse_value(Stop, given["stop"], "stop"), lambda judge: str(folder / judge))
+    check_format(value, "foretell_rule", FORMAT)
+    file = convert(value, RuleFile)
+    rule = _moved(parse_value(Stop, file.stop, "stop"), lambda judge: str(folder / judge))
     read_files(rule)
-    return Certificate(**(given | {"stop": format_value(rule)}))
-
-
-def _check(name: str, value: Any, hint: Any) -> None:
-    if hint in _WORDS:
-        allowed: Any = (int, float) if hint is float else hint
-        if not isinstance(value, allowed) or (isinstance(value, bool) and hint is not bool):
-            raise RequestError(f"{name!r} must be {_WORDS[hint]}, got {value!r:.60}")
-    elif value is None:
-        return
-    elif name == "setting":
-        _check(name, value, float)
-    elif name in ("answer", "pins"):
-        pairs = [value] if name == "answer" else value
-        if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-            wanted = "a pair of whole numbers" if name == "answer" else "a list of pairs of whole numbers"
-            raise RequestError(f"{name!r} must be {wanted} or null, got {value!r:.60}")
-    else:
-        _check(name, value, str)
+    return convert({**file.certificate, "stop": format_value(rule)}, Certificate)
 
 
 def _lines(values: Mapping[str, Any], indent: int = 1) -> str:
-    """An object's inside, one line a key."""
+    """Return the inside of a JSON object, one line per key."""
     written = (f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
     return ",\n".join(" " * indent + line for line in written)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(one) is int for one in value)
 
 
 def _region(answer: Any) -> str:
     return "not laid out" if answer is None else f"{answer[1]} tokens at {answer[0]}"
 
 
-def _spelled(value: object) -> str:
+def _text_of(value: object) -> str:
     try:
         return format_value(value)
-    except ForetellError:  # a policy of one's own without a name
+    except ForetellError:  # your own policy without a name
         return type(value).__name__

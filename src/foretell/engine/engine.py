@@ -159,7 +159,7 @@ class Engine:
         error; "return" yields a `Failure` in each one's place, first of all, and decodes the others. Errors of the
         model itself are raised in any case.
         """
-        one_of("errors", errors, ("raise", "return"))
+        one_of("errors", errors, ("raise", "return"), RequestError)
         if batch_size < 1:
             raise RequestError(f"batch_size must be at least 1, got {batch_size}")
         scheduler = self._scheduler(batch_size, record=trace)

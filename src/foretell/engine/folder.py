@@ -1,15 +1,16 @@
-"""Checkpoint folders: bundled ones by their name, and the windows that a folder says its model was trained for."""
+"""Checkpoint folders: finding bundled models by name, and reading the layouts that a folder describes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from foretell.engine.options import Options
-from foretell.errors import ModelError, unknown
+import msgspec
+
+from foretell.engine.options import GenerateOptions
+from foretell.errors import ModelError, StorageError, unknown
+from foretell.storage import convert, load_json
 
 BUNDLED = Path(__file__).parents[1] / "checkpoints"
 NOT_THE_MODELS = {
@@ -22,11 +23,11 @@ NOT_THE_MODELS = {
     "stop_strings",
     "threshold",
     "entropy_bound",
-}  # options that a request chooses
+}  # options that only a request may set
 
 
 def folder_of(model: str | Path) -> Path:
-    """The folder of a checkpoint, given as a path or as the name of a bundled model."""
+    """Return the folder of a checkpoint, given as a path or as the name of a bundled model."""
     folder = Path(model)
     if folder.exists():
         return folder
@@ -36,18 +37,30 @@ def folder_of(model: str | Path) -> Path:
     raise ModelError(f"there is no folder {str(model)!r}; {unknown('bundled model', str(model), bundled)}")
 
 
+class LayoutsFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The shape of foretell.json."""
+
+    default: str | None = None
+    layouts: dict[str, dict[str, Any]] = {}
+
+
 def layouts_of(folder: Path) -> Mapping[str, Any]:
-    """The folder's foretell.json: windows, suffixes and answer regions that the model was trained for."""
+    """Load the folder's foretell.json: the windows, suffixes and answer regions that the model was trained for.
+
+    Raises ModelError if a key or a value is not one that a layout may have.
+    """
     path = folder / "foretell.json"
     if not path.exists():
         return {}
+    hints = get_type_hints(GenerateOptions)
+    known = [(name, hint, None) for name, hint in hints.items() if name not in NOT_THE_MODELS]
+    options = msgspec.defstruct("LayoutOptions", known)
+    described: Mapping[str, Any] = load_json(path, "layouts", ModelError)
+    where = str(path)
     try:
-        described: Mapping[str, Any] = json.loads(path.read_text(encoding="utf8"))
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{path} is not valid JSON: {error}") from error
-    known = {field.name for field in fields(Options)} - NOT_THE_MODELS
-    for name, layout in described.get("layouts", {}).items():
-        for key in layout:
-            if key not in known:
-                raise ModelError(f"{path}, layout {name!r}: {unknown('key', key, known)}")
+        for name, layout in convert(described, LayoutsFile).layouts.items():
+            where = f"{path}, layout {name!r}"
+            convert(layout, options)
+    except StorageError as error:
+        raise ModelError(f"{where}: {error}") from error
     return described

@@ -185,7 +185,7 @@ def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) ->
     recipe = _apply(options, parse(options.recipe, partial(_apply, preferred)))
     read_files(recipe.stop)
     layout = _layout(options.with_defaults(preferred), codec)
-    whole("seed", options.seed, 0, 2**63 - 1)
+    whole("seed", options.seed, 0, 2**63 - 1, RequestError)
     notes = () if can_stop(recipe, layout) else (NO_REGION.format(rule=name_of(recipe.stop)),)
     return RequestTemplate(layout, recipe, options.seed, notes, options.chat, options.stop_strings or ())
 
@@ -271,7 +271,7 @@ def _sample(options: Options) -> Gumbel | Nucleus | None:
 
 def _layout(options: Options, codec: Codec) -> Layout:
     length = WINDOW if options.max_new_tokens is None else options.max_new_tokens
-    whole("max_new_tokens", length, 1)
+    whole("max_new_tokens", length, 1, error=RequestError)
     pins = _pins(options.pins or {}, codec)
     if not options.suffix and options.answer_length is None:
         if options.answer_start is not None:
@@ -279,7 +279,7 @@ def _layout(options: Options, codec: Codec) -> Layout:
         return Layout(length, tuple(sorted(pins.items())))
     suffix = codec.encode(options.suffix) if options.suffix else []
     answer = ANSWER if options.answer_length is None else options.answer_length
-    whole("answer_length", answer, 1)
+    whole("answer_length", answer, 1, error=RequestError)
     suffixed = Layout.with_suffix(length, suffix, answer, options.answer_start)
     for offset, _ in suffixed.pins:
         if offset in pins:

@@ -12,7 +12,7 @@ from foretell.engine.group import Group, Waiting
 from foretell.engine.outcome import Observer, Outcome, Usage
 from foretell.engine.request import Request, lay_out
 from foretell.engine.trace import Recorder
-from foretell.errors import whole
+from foretell.errors import RequestError, whole
 from foretell.loop.protocols import Denoiser
 from foretell.loop.spelling import Spelling
 from foretell.recipes.recipe import Recipe
@@ -44,9 +44,9 @@ class Scheduler:
     _usage_of_removed: Usage = field(default=Usage(), init=False)  # by rows that have been removed
 
     def __post_init__(self) -> None:
-        whole("max_batch", self.max_batch, 1)
-        whole("lookahead", self.lookahead, 1)
-        whole("patience", self.patience, 0)
+        whole("max_batch", self.max_batch, 1, error=RequestError)
+        whole("lookahead", self.lookahead, 1, error=RequestError)
+        whole("patience", self.patience, 0, error=RequestError)
 
     @property
     def waiting(self) -> list[int]:

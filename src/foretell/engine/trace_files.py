@@ -1,13 +1,11 @@
-"""Traces in one compact file: a zip of arrays and a JSON header, never a pickle."""
+"""Trace files: a zip of arrays and a JSON header, never a pickle."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,30 +18,32 @@ from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import ForetellError, TraceError
 from foretell.loop.spelling import looks_spaced
 from foretell.recipes.presets import parse
+from foretell.storage import replace_file
+from foretell.version import __version__
 
 VERSION = 1
 FOREIGN = "is no trace file that foretell wrote, with `foretell generate --trace` or save_traces"
-ZIP = b"PK"  # what every zip begins with
+ZIP = b"PK"  # the first bytes of every zip
 _ARRAYS = {"tokens": "<i4", "filled_at": "<i4"} | dict.fromkeys(STATISTICS, "<f4")
 Array = np.ndarray[Any, Any]
 
 
 def save_traces(path: str | Path, traces: Sequence[Trace]) -> None:
-    """Write `traces`; a reader sees the old file or the whole new one, even if this is interrupted."""
+    """Write `traces` atomically: readers see the old file or the whole new one."""
     header = {"version": VERSION, "traces": [_header(trace) for trace in traces]}
     arrays: dict[str, Any] = {"header": np.array(json.dumps(header))}
     for name, dtype in _ARRAYS.items():
         flat = [getattr(trace, name).numpy().astype(dtype).ravel() for trace in traces]
         arrays[name] = _planes(np.concatenate(flat) if flat else np.empty(0, dtype))
-    with replacing(Path(path)) as file:
+    with replace_file(Path(path)) as part, part.open("wb") as file:  # opened here, or numpy would add .npz
         np.savez_compressed(file, **arrays)
 
 
 def load_traces(path: str | Path) -> list[Trace]:
-    """The traces of a file that `save_traces` wrote."""
+    """Load a file that `save_traces` wrote. Raises TraceError if it is missing or damaged."""
     try:
         with Path(path).open("rb") as file:
-            # numpy takes what is no zip for a pickle, and says how to run it.
+            # numpy takes any other file for a pickle, and its message says how to run it.
             if file.read(len(ZIP)) != ZIP:
                 raise TraceError(f"{path} {FOREIGN}")
             file.seek(0)
@@ -62,30 +62,19 @@ def _read(file: BinaryIO, path: str | Path) -> list[Trace]:
             raise TraceError(f"{path} {FOREIGN}")
         header = json.loads(str(arrays["header"]))
         if header["version"] != VERSION:
-            raise TraceError(f"{path} has trace format {header['version']}; this release reads {VERSION}")
+            found = f"{path} has trace format {header['version']}"
+            raise TraceError(f"{found}; foretell {__version__} reads format {VERSION}")
         flat = {name: _joined(arrays[name], dtype) for name, dtype in _ARRAYS.items()}
     return list(_traces(header["traces"], flat))
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes `path`'s place only when everything was written."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def _planes(values: Array) -> Array:
-    """All first bytes, then all second bytes, and so on: neighbours are alike then, and pack tighter. [size, n]"""
+    """Reorder into all first bytes, all second bytes, and so on, which compresses better. [size, n]"""
     return np.ascontiguousarray(values.view(np.uint8).reshape(-1, values.itemsize).T)
 
 
 def _joined(planes: Array, dtype: str) -> Array:
-    """What `_planes` took apart. [n]"""
+    """Undo `_planes`. [n]"""
     return np.ascontiguousarray(planes.T).view(dtype).ravel()
 
 

@@ -1,4 +1,4 @@
-"""What a folder of results is the result of: model, recipes, task, seed, versions; and whether that is still so."""
+"""The manifest of a results folder: which model, recipes, task, seed and versions its results come from."""
 
 from __future__ import annotations
 
@@ -10,48 +10,87 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from foretell.engine.trace_files import replacing
-from foretell.errors import RequestError
+import msgspec
+
+from foretell.errors import RequestError, StorageError
 from foretell.evaluation.benchmark import Example
+from foretell.storage import convert, load_json, write_file
+from foretell.version import __version__
 
 FILE = "manifest.json"
-PACKAGES = ("foretell", "numpy", "tokenizers", "torch")
+PACKAGES = ("numpy", "tokenizers", "torch")
 FREE = ("workers", "model")  # may differ between two runs of one folder: neither changes a result
 SIZE = ("limit", "examples", "examples_sha256")  # may differ where a folder grows
 
-Extends = Callable[[Mapping[str, Any]], bool]  # whether what is wanted is a manifest's evaluation, or goes on from it
+Extends = Callable[[Mapping[str, Any]], bool]  # whether the wanted evaluation is a manifest's, or continues it
+
+
+class RecipeEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """What the name of a recipe stands for."""
+
+    recipe: str
+    options: dict[str, Any]
+
+
+class Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    """The types of a manifest's values."""
+
+    model: str
+    model_sha256: str
+    task: str
+    recipes: dict[str, RecipeEntry]
+    order: list[str]
+    seed: int
+    limit: int | None
+    examples: int
+    examples_sha256: str
+    batch_size: int
+    trace: bool
+    device: str
+    dtype: str | None
+    workers: int
+    versions: dict[str, str]
+    compile: bool | None = None
+    strict: bool | None = None
+    quantize: str | None = None
 
 
 def examples_hash(examples: Sequence[Example]) -> str:
-    """sha256 over what is asked, so that a data file that has changed is noticed."""
+    """Return a sha256 over the ids, prompts, answers and options, so that a changed data file is noticed."""
     asked = ([one.id, one.prompt, one.gold, one.options] for one in examples)
     return hashlib.sha256("\n".join(json.dumps(one, default=str) for one in asked).encode()).hexdigest()
 
 
 def versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    """Return the versions of everything that can change a result."""
+    return {
+        "python": platform.python_version(),
+        "foretell": __version__,
+        **{name: version(name) for name in PACKAGES},
+    }
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
+    """Load the manifest of a folder. Raises StorageError if it is missing or damaged."""
     path = Path(folder) / FILE
     if not path.exists():
-        raise RequestError(f"{folder} holds no evaluation: there is no {FILE}")
+        raise StorageError(f"{folder} holds no evaluation: there is no {FILE}")
+    found: dict[str, Any] = load_json(path, "manifest")
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
-    except json.JSONDecodeError as error:
-        raise RequestError(f"{path} is not valid JSON: {error}") from error
+        convert(found, Manifest)
+    except StorageError as error:
+        raise StorageError(f"{path} is no manifest that foretell {__version__} reads: {error}") from error
     return found
 
 
 def settle(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> None:
-    """Write the manifest of a folder that is new or grows; an error where it holds another evaluation."""
+    """Write the manifest of a new or growing folder. Raises RequestError if the folder holds another evaluation."""
     if not settled(folder, wanted, extends):
-        with replacing(folder / FILE) as file:
-            file.write((json.dumps(wanted, indent=2, ensure_ascii=False) + "\n").encode())
+        write_file(folder / FILE, json.dumps(wanted, indent=2, ensure_ascii=False) + "\n")
 
 
 def settled(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> bool:
-    """Whether the folder has this manifest already; an error where it has another that this one does not extend."""
+    """Return whether the folder has this manifest. Raises RequestError if it has one that this does not extend."""
     if not (folder / FILE).exists():
         return False
     found = read_manifest(folder)
@@ -61,18 +100,18 @@ def settled(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> bool:
     larger = ", of more examples" if resized(found, wanted) and found["examples"] > wanted["examples"] else ""
     listed = "".join(f"\n  {one}" for one in differs)
     raise RequestError(
-        f"{folder} holds another evaluation{larger}; give another folder, or ask for the same again. "
+        f"{folder} holds another evaluation{larger}; use another folder, or run the same evaluation again. "
         f"What differs:{listed}"
     )
 
 
 def resized(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether nothing differs but how many examples there are, and so which."""
+    """Return whether nothing differs except the number and the choice of examples."""
     return not list(differences(found, {**wanted, **{name: found.get(name) for name in SIZE}}))
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "") -> Iterable[str]:
-    """One line for each value that is not the same."""
+    """Yield one line per value that differs."""
     for name in dict.fromkeys((*found, *wanted)):
         there, here = found.get(name), wanted.get(name)
         if there == here or (not at and name in FREE):

@@ -1,17 +1,17 @@
-"""Results on disk: one JSON object a line, whole lines or nothing, in one part for each process that writes."""
+"""Results on disk: one JSON object per line, and one file (part) per writing process."""
 
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from foretell.errors import RequestError
+from foretell.errors import StorageError
+from foretell.storage import convert, lock_file
+from foretell.version import __version__
 
 RENAMED = {  # keys of files that version 0.1.0 wrote
     "gap": "value",
@@ -19,14 +19,14 @@ RENAMED = {  # keys of files that version 0.1.0 wrote
     "spent": "columns_computed",
     "tokens": "response_tokens",
 }
-PATIENCE = 10.0  # seconds that a killed run may take to let go of its files
+PATIENCE = 10.0  # seconds to wait for the locks of a killed run
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one recipe made of one example."""
+    """The result of one recipe on one example."""
 
-    recipe: str  # as it was asked for; the manifest has what it stands for
+    recipe: str  # its name; the manifest has its definition
     id: str
     text: str
     answer: str | None
@@ -38,16 +38,16 @@ class Record:
     columns_needed: int  # columns that these forward passes computed
     response_tokens: int  # up to the end of the text
     exit: int | None  # the step, from 0, at which the stopping rule fired
-    value: float | None  # what the rule measured then
+    value: float | None  # what the rule measured at that step
     finish: str
     seconds: float  # from joining a batch to leaving it
-    wall: float  # the share of the clock: these add up to the time that all the decoding took
+    wall: float  # share of the elapsed time: these add up to the time of all decoding
     trace: str | None = None  # file of the trace, relative to the folder
-    trace_index: int | None = None  # place in that file
-    columns_computed: int | None = None  # `computed` with what was padded; None: not counted
-    measure: str | None = None  # the name of what the rule measured
-    fallback: bool | None = None  # whether the text does not state the answer; None: not noted
-    reason: str | None = None  # why the program failed, where the answer is one
+    trace_index: int | None = None  # index in that file
+    columns_computed: int | None = None  # including padding; None: not counted
+    measure: str | None = None  # name of what the rule measured
+    fallback: bool | None = None  # whether the text does not state the answer; None: not recorded
+    reason: str | None = None  # why a generated program failed
 
     @property
     def key(self) -> tuple[str, str]:
@@ -55,15 +55,17 @@ class Record:
 
 
 def part(folder: Path, worker: int) -> Path:
+    """Return the results file of one worker."""
     return folder / f"results-{worker}.jsonl"
 
 
 def parts(folder: Path) -> list[Path]:
+    """Return the results files of all workers."""
     return sorted(folder.glob("results-*.jsonl"))
 
 
 def read_records(folder: Path | str) -> list[Record]:
-    """Every whole line of every part, each example and recipe once. Works while a run is going on."""
+    """Load every complete line of every part, each example and recipe once. Works during a run."""
     found: dict[tuple[str, str], Record] = {}
     for path in parts(Path(folder)):
         for record, _ in lines(path):
@@ -72,73 +74,60 @@ def read_records(folder: Path | str) -> list[Record]:
 
 
 def lines(path: Path, start: int = 0) -> Iterator[tuple[Record, int]]:
-    """The whole lines behind offset `start`, each with the offset of its end."""
+    """Yield the complete lines after offset `start`, each with the offset of its end."""
     with path.open("rb") as file:
         file.seek(start)
         for line in file:
             start += len(line)
             if not line.endswith(b"\n"):
-                return  # someone is writing it, or was killed while writing it
+                return  # a process is writing it, or was killed while writing it
             yield _record(line, path), start
 
 
 def _record(line: bytes, path: Path) -> Record:
     try:
         stored = json.loads(line)
-        return Record(**{RENAMED.get(name, name): value for name, value in stored.items()})
-    except (ValueError, TypeError, AttributeError) as error:
-        shown = line[:60].decode(errors="replace")
-        raise RequestError(f"{path} has a line that is no result ({error}): {shown}...") from error
+        return convert({RENAMED.get(name, name): value for name, value in stored.items()}, Record)
+    except (ValueError, AttributeError, StorageError) as error:
+        shown, now = line[:60].decode(errors="replace"), f"foretell {__version__}"
+        raise StorageError(f"{path} has a line that {now} cannot read ({error}): {shown}...") from error
 
 
 def repair(folder: Path) -> None:
-    """Drop half-written last lines, once nobody holds the parts any more."""
+    """Remove incomplete last lines, once no process holds the parts any more."""
     for path in parts(folder):
-        with path.open("r+b") as file:
-            hold(file, path)
+        with lock_file(_lock_of(path), PATIENCE), path.open("r+b") as file:
             written = file.read()
             file.truncate(written.rfind(b"\n") + 1)
 
 
 @contextmanager
 def appending(path: Path) -> Iterator[Writer]:
-    with path.open("ab") as file:
-        hold(file, path)
+    """Lock a part and yield its writer."""
+    with lock_file(_lock_of(path), PATIENCE), path.open("ab") as file:
         yield Writer(file)
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
+    """Appends records to an open file."""
+
     file: BinaryIO
 
     def add(self, records: Sequence[Record]) -> None:
-        """On its way to the disk when this returns: killing this process loses nothing of it."""
+        """Hand the records to the operating system: killing this process afterwards loses none of them."""
         written = (json.dumps(asdict(record), ensure_ascii=False) + "\n" for record in records)
         self.file.write("".join(written).encode())
         self.file.flush()
 
 
-def hold(file: BinaryIO, path: Path) -> None:
-    """Keep other processes out until `file` is closed or this process dies."""
-    if sys.platform == "win32":
-        return
-    import fcntl  # noqa: PLC0415  Unix only
-
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise RequestError(f"another run is writing to {path.parent}; wait for it or end it") from None
-            time.sleep(0.1)
-
-
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """One run at a time in a folder, and no half-written lines when it starts."""
-    with (folder / ".lock").open("ab") as file:
-        hold(file, folder / ".lock")
+    """Lock a folder against other runs and remove incomplete lines."""
+    with lock_file(folder / ".lock", PATIENCE):
         repair(folder)
         yield
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.stem}.lock")

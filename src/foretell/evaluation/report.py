@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.engine.trace_files import replacing
 from foretell.errors import RequestError
 from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
 from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import Record, read_records
+from foretell.storage import write_file
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -117,8 +117,7 @@ class Report:
         """Write report.md and report.json."""
         whole = {"manifest": self.manifest, "rows": [asdict(row) for row in self.rows]}
         for name, text in (("report.md", self.markdown()), ("report.json", json.dumps(whole, indent=2) + "\n")):
-            with replacing(folder / name) as file:
-                file.write(text.encode())
+            write_file(folder / name, text)
 
 
 HEADINGS = (

@@ -58,10 +58,10 @@ class Evaluation:
     options: Mapping[str, Any] = field(default_factory=dict)  # for `generate`; they override the benchmark's
 
     def __post_init__(self) -> None:
-        within("batch_size", self.batch_size, 1)
-        within("workers", self.workers, 1)
+        within("batch_size", self.batch_size, 1, error=RequestError)
+        within("workers", self.workers, 1, error=RequestError)
         if self.limit is not None:
-            within("limit", self.limit, 1)
+            within("limit", self.limit, 1, error=RequestError)
         if not self.recipes:
             raise RequestError("an evaluation needs at least one recipe")
         if len(set(self.recipes)) < len(self.recipes):

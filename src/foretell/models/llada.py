@@ -12,6 +12,7 @@ from foretell.errors import ModelError
 from foretell.loop.protocols import Denoiser
 from foretell.models.family import Family, Settings, mask_token
 from foretell.models.transformer import UNBOUNDED, Transformer, TransformerConfig
+from foretell.storage import replace_file
 
 _VOCAB_SIZE, _MASK_ID = 126_464, 126_336  # of the published models
 
@@ -144,9 +145,8 @@ def save_llada(model: Transformer, folder: Path | str, **extra: Any) -> None:
     }
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    settings, partial = folder / "config.json", folder / "model.safetensors.partial"
+    settings = folder / "config.json"
     settings.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    save_file(weights, partial, metadata={"format": "pt"})
-    partial.chmod(settings.stat().st_mode)  # safetensors creates files that only their owner can read
-    # Rename last, so that an interrupted save leaves no partial checkpoint under the real name.
-    partial.replace(folder / "model.safetensors")
+    with replace_file(folder / "model.safetensors") as part:
+        save_file(weights, part, metadata={"format": "pt"})
+        part.chmod(settings.stat().st_mode)  # safetensors makes files that only their owner may read

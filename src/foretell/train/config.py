@@ -1,15 +1,18 @@
-"""The recipes of training and of distilling runs: one TOML file each."""
+"""The settings of training and distilling runs, each read from a TOML file."""
 
 from __future__ import annotations
 
 import tomllib
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
+from abc import ABC
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
+
+import msgspec
 
 from foretell.engine.engine import folder_of
-from foretell.errors import ForetellError, RecipeError, one_of, unknown, whole, within
+from foretell.errors import ForetellError, RecipeError, StorageError, one_of, unknown, whole, within
+from foretell.storage import convert
 from foretell.tasks import TRAINED, Task
 from foretell.tasks.pairs import Pairs
 from foretell.train.masks import Masking
@@ -17,9 +20,8 @@ from foretell.train.masks import Masking
 DIRECTIONS = ("reverse", "forward")
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A change in the course of a run."""
+class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Task shares and masking from step `start` on."""
 
     start: int
     mix: dict[str, float]
@@ -28,26 +30,26 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(ABC):
-    """What every run has: its data, its processes, its optimiser, and when it says and saves how far it is."""
+    """The settings that every run has: data, processes, optimiser, and how often to log, save and test."""
 
     model: Path  # folder with config.json and tokenizer.json
     out: Path  # folder for checkpoints and the log
-    steps: int  # of each process
-    mix: dict[str, float]  # share of the steps that each task gets at first
-    rows: dict[str, int]  # rows of a batch of each task
+    steps: int  # per process
+    mix: dict[str, float]  # each task's share of the steps at the start
+    rows: dict[str, int]  # batch rows per task
     pairs: tuple[Pairs, ...] = ()  # tasks read from files
     seed: int = 0
     processes: int = 2
-    average_every: int = 10  # steps between two averagings of the parameters
+    average_every: int = 10  # steps between averagings of the parameters
     second_beta: float = 0.95  # of AdamW
     weight_decay: float = 0.01
     clip: float = 1.0
-    ema: float = 0.9  # kept at each averaging
+    ema: float = 0.9  # share kept at each averaging
     eos_weight: float = 0.2
     log_every: int = 50
     save_every: int = 500
     test_every: int = 1000
-    test_rows: int = 16  # held-out problems of each task for each process
+    test_rows: int = 16  # held-out problems per task and process
     masking: Masking = field(default_factory=Masking)
 
     def __post_init__(self) -> None:
@@ -75,10 +77,10 @@ class RunConfig(ABC):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every task that is trained at some time."""
+        """The tasks that are trained at any time."""
         return tuple(self.mix)
 
-    def phase(self, step: int) -> Phase:  # noqa: ARG002  the same all along, unless a kind of run says otherwise
+    def phase(self, step: int) -> Phase:  # noqa: ARG002  constant, unless a subclass overrides it
         return Phase(0, self.mix, self.masking)
 
     @property
@@ -87,47 +89,53 @@ class RunConfig(ABC):
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Paths in the file are relative to it."""
+        """Load a TOML file, whose paths are relative to it. Raises RecipeError if a setting is unknown or wrong."""
         try:
-            values = tomllib.loads(file.read_text())
-            known = {each.name for each in fields(cls) if each.init}
-            for name in values:
-                if name not in known:
-                    raise RecipeError(unknown("setting", name, known))
-            return cls(**cls.parsed(values, file.parent))
-        except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, ForetellError):
-                raise
-            raise RecipeError(f"{file} is not a recipe of this kind: {error}") from error
+            values = cls.complete(tomllib.loads(file.read_text()), file.parent)
+            hints = get_type_hints(cls) | {"pairs": tuple[PairsFile, ...]}
+            known = [(each.name, hints[each.name], *_optional(each)) for each in fields(cls) if each.init]
+            shape = msgspec.defstruct("Settings", known, kw_only=True)
+            given = convert(values, shape, RecipeError, lambda _, path: (file.parent / path).resolve())
+            settings = {name: getattr(given, name) for name in values}
+            if "pairs" in settings:
+                settings["pairs"] = tuple(Pairs.read(**msgspec.structs.asdict(each)) for each in settings["pairs"])
+            return cls(**settings)
+        except OSError as error:
+            raise StorageError(f"cannot read {file}: {error.strerror}") from error
+        except (ForetellError, ValueError) as error:  # also what is no TOML
+            raise RecipeError(f"{file}: {error}") from error
 
     @classmethod
-    @abstractmethod
-    def parsed(cls, values: dict[str, Any], here: Path) -> dict[str, Any]:
-        """The settings of a file in `here`, as the fields want them."""
+    def complete(cls, values: dict[str, Any], here: Path) -> dict[str, Any]:  # noqa: ARG003  for subclasses
+        """Return the settings of a file in `here` with inherited values filled in."""
+        return values
 
 
-def shared(values: dict[str, Any], here: Path) -> dict[str, Any]:
-    """Those settings of a file that every kind of run reads alike."""
-    return values | {
-        "out": (here / values["out"]).resolve(),
-        "pace": tuple((at, factor) for at, factor in values.get("pace", ())),
-        "masking": Masking(**values.get("masking", {})),
-        "pairs": tuple(Pairs.read(here / each.pop("file"), **each) for each in values.get("pairs", ())),
-    }
+class PairsFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A task that is read from a file."""
+
+    file: Path
+    name: str
+    window: int
+    block: int
+
+
+def _optional(each: Field[Any]) -> tuple[None, ...]:
+    return () if each.default is MISSING and each.default_factory is MISSING else (None,)
 
 
 def rising(pace: tuple[tuple[float, float], ...]) -> None:
-    """A `RecipeError` unless the points of a pace follow one another."""
+    """Raise RecipeError unless the points of a pace are in order."""
     if list(pace) != sorted(pace, key=lambda point: point[0]):
         raise RecipeError(f"the steps of the pace must rise, got {[at for at, _ in pace]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRecipe(RunConfig):
-    """Everything that decides the outcome of a training run."""
+    """Every setting of a training run."""
 
-    later: tuple[Phase, ...] = ()  # other shares or masks from some step on
-    pace: tuple[tuple[int, float], ...] = ()  # (step, factor of the learning rate); up, level and down by default
+    later: tuple[Phase, ...] = ()  # other shares or masking from a later step
+    pace: tuple[tuple[int, float], ...] = ()  # (step, factor of the learning rate); default: up, level, down
     matrix_rate: float = 0.002  # learning rate of the matrices inside the blocks
     other_rate: float = 0.004  # of everything else
 
@@ -146,20 +154,20 @@ class TrainRecipe(RunConfig):
         return next((p for p in reversed(self.later) if p.start <= step), Phase(0, self.mix, self.masking))
 
     @classmethod
-    def parsed(cls, values: dict[str, Any], here: Path) -> dict[str, Any]:
+    def complete(cls, values: dict[str, Any], here: Path) -> dict[str, Any]:  # noqa: ARG003
+        """Let later phases inherit the masking of the run."""
         masking = values.get("masking", {})
-        later = tuple(
-            Phase(each["start"], each["mix"], Masking(**masking | each.get("masking", {})))
-            for each in values.get("later", ())
-        )
-        return shared(values, here) | {"model": (here / values["model"]).resolve(), "later": later}
+        try:
+            later = [each | {"masking": masking | each.get("masking", {})} for each in values.get("later", ())]
+        except (TypeError, AttributeError):
+            return values  # a value that is no table: the conversion reports it
+        return values | {"later": later}
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One round of distilling: a teacher that decodes a window of N in N / tokens steps, a student in half as many."""
+class Round(msgspec.Struct, frozen=True, array_like=True):
+    """One round of distilling: the teacher decodes a window of N in N / tokens steps, the student in half of them."""
 
-    tokens: float  # that the teacher reveals in a step, on average
+    tokens: float  # revealed per teacher step, on average
     steps: int  # of training
 
     def __post_init__(self) -> None:
@@ -167,22 +175,22 @@ class Round:
         whole("the steps of a round", self.steps, 1)
 
     def budget(self, window: int) -> int:
-        """The student's steps for a window."""
+        """Return the student's steps for a window."""
         return min(window, max(1, round(window / (2 * self.tokens))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistilRecipe(RunConfig):
-    """Everything that decides the outcome of a distilling run."""
+    """Every setting of a distilling run."""
 
     rounds: tuple[Round, ...]
     steps: int = field(init=False)  # of all rounds
     direction: str = "reverse"  # KL(student || teacher), or `forward`: KL(teacher || student)
     rate: float = 3e-4  # learning rate
-    pace: tuple[tuple[float, float], ...] = ()  # (share of a round, factor of the rate); level after a start by default
+    pace: tuple[tuple[float, float], ...] = ()  # (share of a round, factor of the rate); default: warm up, then level
     second_beta: float = 0.999
     weight_decay: float = 0.0
-    ema: float = 0.999  # 0.9999 a step
+    ema: float = 0.999  # 0.9999 per step
     eos_weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -205,7 +213,7 @@ class DistilRecipe(RunConfig):
                 )
 
     def round_at(self, step: int) -> tuple[int, Round]:
-        """The round that `step` belongs to, behind the step it starts at."""
+        """Return the first step of the round that `step` belongs to, and the round."""
         start = 0
         for each in self.rounds:
             if step < start + each.steps:
@@ -214,10 +222,9 @@ class DistilRecipe(RunConfig):
         return start - self.rounds[-1].steps, self.rounds[-1]
 
     @classmethod
-    def parsed(cls, values: dict[str, Any], here: Path) -> dict[str, Any]:
-        """The model may be a bundled one's name too."""
-        beside = (here / values["model"]).resolve()
-        return shared(values, here) | {
-            "model": beside if beside.is_dir() else folder_of(values["model"]),
-            "rounds": tuple(Round(tokens, steps) for tokens, steps in values["rounds"]),
-        }
+    def complete(cls, values: dict[str, Any], here: Path) -> dict[str, Any]:
+        """Replace the name of a bundled model by its folder."""
+        model = values.get("model")
+        if not isinstance(model, str) or (here / model).is_dir():
+            return values
+        return values | {"model": str(folder_of(model).resolve())}

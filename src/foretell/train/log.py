@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from foretell.engine.trace_files import replacing
+from foretell.storage import write_file
 from foretell.train.config import RunConfig
 from foretell.train.processes import mean_over_processes
 
@@ -26,9 +26,8 @@ class Log:
         self.losses: dict[str, list[float]] = {name: [] for name in recipe.names}
         if self.active:
             recipe.out.mkdir(parents=True, exist_ok=True)
-            kept = [x for x in self.lines() if x["step"] <= start]  # later steps are repeated from the checkpoint
-            with replacing(self.path) as file:
-                file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+            kept = [x for x in self.lines() if x["step"] <= start]  # what came after the checkpoint is done again
+            write_file(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the complete lines; an interrupted run may have left half a line at the end."""

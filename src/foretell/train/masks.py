@@ -7,8 +7,7 @@ followed, block by block, and often exactly where the next token must be compute
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -23,9 +22,8 @@ FAR = 0.1  # the least weight of a hidden token
 HARD = 2  # tokens from this level on must be computed, not copied
 
 
-@dataclass(frozen=True, slots=True)
-class Masking:
-    """How hidden positions are drawn."""
+class Masking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How hidden sets are drawn."""
 
     decoding: float = 0.5  # share of rows in a decoder's order
     aimed: float = 0.6  # share of those that are cut at a token that must be computed

@@ -25,6 +25,7 @@ from torch.optim import AdamW
 from foretell.models.family import Settings
 from foretell.models.llada import save_llada
 from foretell.models.transformer import Transformer
+from foretell.storage import replace_file, write_file
 from foretell.tasks import Task
 from foretell.train.accuracy import measure_accuracy
 from foretell.train.batches import Batch, Encoder, generate_batches
@@ -107,11 +108,11 @@ class Run(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: network.state_dict() for name, network in self.networks.items()}
         state = {"step": self.step, "optimiser": self.optimiser.state_dict(), **weights}
-        replace(folder / f"rank-{self.rank}.pt", lambda path: torch.save(state, path))
+        with replace_file(folder / f"rank-{self.rank}.pt") as part:
+            torch.save(state, part)
         barrier()
         if self.rank == 0:
-            line = json.dumps({"step": self.step})
-            replace(self.recipe.out / LATEST, lambda path: path.write_text(line))
+            write_file(self.recipe.out / LATEST, json.dumps({"step": self.step}))
             for old in self.recipe.out.glob("step-*"):
                 if old != folder:
                     shutil.rmtree(old)
@@ -182,10 +183,3 @@ def clear_run(recipe: RunConfig) -> None:
     (recipe.out / LOG).unlink(missing_ok=True)
     for folder in recipe.out.glob("step-*"):
         shutil.rmtree(folder)
-
-
-def replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file atomically: an interrupted write leaves the old file or the new one."""
-    partial = path.with_suffix(".partial")
-    write(partial)
-    partial.replace(path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.engine import Completion
-from foretell.errors import within
+from foretell.errors import RequestError, within
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.shots import build_examples
@@ -38,7 +38,7 @@ class Countdown:
     thresholds: Staged = Staged()
 
     def __post_init__(self) -> None:
-        within("countdown's numbers", self.numbers, min(WINDOWS), max(WINDOWS))
+        within("countdown's numbers", self.numbers, min(WINDOWS), max(WINDOWS), RequestError)
 
     @property
     def source(self) -> Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from foretell.errors import within
+from foretell.errors import RequestError, within
 from foretell.evaluation.benchmarks.multiple_choice import SUFFIX
 
 WINDOW, BLOCK = 256, 32
@@ -19,7 +19,7 @@ def suffix_layout(window: int, *, blank: int, answer_length: int) -> Mapping[str
     0 if it is part of the answer's token.
     """
     start = window * SUFFIX_AT // WINDOW
-    within("the window", window, 16)
+    within("the window", window, 16, error=RequestError)
     return {
         "max_new_tokens": window,
         "steps": window,

@@ -54,7 +54,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, least in SMALLEST.items():
-            within(f"the limit on {name}", getattr(self, name), least)
+            within(f"the limit on {name}", getattr(self, name), least, error=RequestError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,44 +1,46 @@
-"""A judge's head on disk and at work: a linear layer, or two with a tanh between, over standardised features."""
+"""The network of a judge and its file: one linear layer, or two with a tanh between, over standardised features."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
-from foretell.errors import RecipeError, unknown
+from foretell.errors import ForetellError, RecipeError, StorageError, unknown
 from foretell.policies.stop.features import FEATURES
+from foretell.storage import check_format, convert
 
 FORMAT = 1
-DIGITS = 12  # of the file's sha256 that name it
+DIGITS = 12  # of the file's sha256 that identify it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """Features in, log-odds out that committing now emits the final answer."""
+    """Maps features to the log-odds that committing now emits the final answer."""
 
     names: tuple[str, ...]
     mean: Tensor  # [F]
     scale: Tensor  # [F]
-    layers: tuple[tuple[Tensor, Tensor], ...]  # weight [out, in] and bias [out] of each
-    trained: Mapping[str, Any] = field(default_factory=dict)  # on what, for whoever asks
+    layers: tuple[tuple[Tensor, Tensor], ...]  # weight [out, in] and bias [out] per layer
+    trained: Mapping[str, Any] = field(default_factory=dict)  # what it was trained on
 
     def __post_init__(self) -> None:
         for name in self.names:
             if name not in FEATURES:
                 raise RecipeError(unknown("feature", name, FEATURES))
         if not self.names or not self.layers:
-            raise RecipeError("a head needs a feature and a layer at least")
+            raise RecipeError("a head needs a feature and a layer")
         width = len(self.names)
         if not self.mean.shape == self.scale.shape == (width,) or not (self.scale > 0).all():
-            raise RecipeError(f"{width} features need as many means and positive scales")
+            raise RecipeError(f"{width} features need {width} means and {width} positive scales")
         for weight, bias in self.layers:
             if weight.dim() != 2 or weight.shape[1] != width or bias.shape != weight.shape[:1]:
                 raise RecipeError(f"a layer takes {width} numbers, got a weight of {tuple(weight.shape)}")
@@ -47,14 +49,14 @@ class Head:
             raise RecipeError(f"the last layer must give one number, got {width}")
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Log-odds [B] from features [B, F]."""
+        """Return log-odds [B] for features [B, F]."""
         hidden = (values - self.mean.to(values.device)) / self.scale.to(values.device)
         for index, (weight, bias) in enumerate(self.layers):
             hidden = (hidden.tanh() if index else hidden) @ weight.to(values.device).T + bias.to(values.device)
         return hidden.squeeze(1)
 
     def text(self) -> str:
-        """As a file holds it."""
+        """Return the text of the head's file."""
         layers = [{"weight": _plain(weight), "bias": _plain(bias)} for weight, bias in self.layers]
         whole = {
             "foretell_judge": FORMAT,
@@ -68,62 +70,64 @@ class Head:
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+class Layer(msgspec.Struct, forbid_unknown_fields=True):
+    """The numbers of one layer in a file."""
+
+    weight: list[list[float]]
+    bias: list[float]
+
+
+class HeadFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The shape of a head's file."""
+
+    foretell_judge: int
+    features: list[str]
+    mean: list[float]
+    scale: list[float]
+    layers: list[Layer]
+    trained: dict[str, Any]
+
+
+class Training(msgspec.Struct):
+    """The part of `trained` that calibration reads: the examples it must not use again."""
+
+    examples: list[str] = []
+
+
 def read_head(path: str | Path) -> tuple[Head, str]:
-    """The head in a file, and the first digits of the file's sha256."""
+    """Load a head, and the first digits of its file's sha256. Raises StorageError if it is missing or damaged."""
     try:
         written = Path(path).read_bytes()
     except OSError as error:
-        raise RecipeError(f"cannot read the judge {path}: {error.strerror}") from error
+        raise StorageError(f"cannot read the judge {path}: {error.strerror}") from error
     except ValueError as error:  # no file can have such a name
-        raise RecipeError(f"cannot read the judge {str(path)!r}: {error}") from error
+        raise StorageError(f"cannot read the judge {str(path)!r}: {error}") from error
     try:
         return _head(json.loads(written)), hashlib.sha256(written).hexdigest()[:DIGITS]
-    except (ValueError, RecursionError) as error:  # also what a head itself refuses
-        raise RecipeError(f"{path} holds no judge: {error}") from error
+    except (ForetellError, ValueError, RecursionError) as error:
+        raise StorageError(f"{path} holds no judge: {error}") from error
 
 
 def _head(value: Any) -> Head:
-    if not isinstance(value, dict) or "foretell_judge" not in value:
-        raise RecipeError('expected an object with "foretell_judge"')
-    if value["foretell_judge"] != FORMAT:
-        raise RecipeError(f"its format is {value['foretell_judge']!r}; this release reads {FORMAT}")
-    for name in ("features", "mean", "scale", "layers", "trained"):
-        if name not in value:
-            raise RecipeError(f"{name!r} is missing")
-    names, trained = _texts("features", value["features"]), value["trained"]
-    if not isinstance(trained, dict):
-        raise RecipeError(f"'trained' must be an object, got {trained!r:.60}")
-    _texts("examples", trained.get("examples", []))  # by which calibration knows them again
-    mean, scale = _numbers("mean", value["mean"]), _numbers("scale", value["scale"])
-    return Head(names, mean, scale, _layers(value["layers"]), trained)
+    check_format(value, "foretell_judge", FORMAT)
+    file = convert(value, HeadFile)
+    convert({"examples": file.trained.get("examples", [])}, Training)
+    layers = tuple((_tensor("weight", one.weight), _tensor("bias", one.bias)) for one in file.layers)
+    return Head(tuple(file.features), _tensor("mean", file.mean), _tensor("scale", file.scale), layers, file.trained)
 
 
-def _layers(value: Any) -> tuple[tuple[Tensor, Tensor], ...]:
-    if not isinstance(value, list) or not all(
-        isinstance(one, dict) and {"weight", "bias"} <= one.keys() for one in value
-    ):
-        raise RecipeError(f"'layers' must be a list of objects with a weight and a bias, got {value!r:.60}")
-    return tuple((_numbers("weight", one["weight"]), _numbers("bias", one["bias"])) for one in value)
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise RecipeError(f"{name!r} must be a list of texts, got {value!r:.60}")
-    return tuple(value)
-
-
-def _numbers(name: str, value: Any) -> Tensor:
+def _tensor(name: str, values: Sequence[Any]) -> Tensor:
     try:
-        found = torch.tensor(value, dtype=torch.float32)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # torch has all of these for what is none
-        raise RecipeError(f"{name!r} must be a list of numbers: {error}") from error
+        found = torch.tensor(values, dtype=torch.float32)
+    except ValueError as error:  # rows of different lengths
+        raise StorageError(f"{name!r} must be a matrix: {error}") from error
     if not found.isfinite().all():
-        raise RecipeError(f"every number of {name!r} must be finite")
+        raise StorageError(f"every number of {name!r} must be finite")
     return found
 
 
 def _plain(values: Tensor) -> Any:
-    """As nested lists of short numbers, which are exactly the ones that are read back."""
+    """Return nested lists of the shortest numbers that read back exactly."""
     if values.dim():
         return [_plain(one) for one in values]
     number = float(values)

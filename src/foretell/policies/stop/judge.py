@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from foretell.errors import RecipeError, within
+from foretell.errors import RecipeError, StorageError, within
 from foretell.loop.protocols import Beliefs, Verdict
 from foretell.loop.view import StateView
 from foretell.policies.stop.features import TEXT, features, text_masks
@@ -49,7 +49,7 @@ class Judge:
     def _read(self) -> tuple[Head, str]:
         head, found = read_head(self.path)
         if not found.startswith(self.sha256):
-            raise RecipeError(f"the judge in {self.path} has changed: its sha256 is {found}, not {self.sha256}")
+            raise StorageError(f"the judge in {self.path} has changed: its sha256 is {found}, not {self.sha256}")
         return head, found
 
     def reads(self, state: StateView) -> Tensor:

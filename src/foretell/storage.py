@@ -1,0 +1,136 @@
+"""Files on disk: atomic writes, locks between processes, and typed reading with messages that name the key."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from foretell.errors import ForetellError, RequestError, StorageError, unknown
+from foretell.version import __version__
+
+T = TypeVar("T")
+_WORDS = {
+    "str": "a text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` after the block: readers see the old file or the whole new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_file(path: str | Path, text: str) -> None:
+    """Write `text` atomically. Raises StorageError if the file cannot be written."""
+    try:
+        with replace_file(Path(path)) as part:
+            part.write_bytes(text.encode())
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+
+@contextmanager
+def lock_file(path: Path, patience: float) -> Iterator[None]:
+    """Hold a lock that other processes respect; it ends with the block or with this process.
+
+    Raises RequestError if another process still holds it after `patience` seconds.
+    """
+    lock = FileLock(path, timeout=patience, poll_interval=0.1)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RequestError(f"another run is writing to {path.parent}; wait for it or end it") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def load_json(path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError) -> Any:
+    """Return the parsed JSON of a `kind` of file. Raises `error` if it is missing or is not valid JSON."""
+    try:
+        return json.loads(Path(path).read_bytes())
+    except OSError as wrong:
+        raise error(f"cannot read the {kind} {path}: {wrong.strerror}") from wrong
+    except (ValueError, RecursionError) as wrong:
+        raise error(f"{path} is not valid JSON: {wrong}") from wrong
+
+
+def check_format(value: Any, key: str, number: int) -> None:
+    """Raise StorageError unless `value` is an object whose `key` holds the format number that this release reads."""
+    if not isinstance(value, Mapping) or key not in value:
+        raise StorageError(f'expected an object with "{key}"')
+    if value[key] != number:
+        raise StorageError(f"its format is {value[key]!r}; foretell {__version__} reads format {number}")
+
+
+def convert(
+    value: Any, kind: type[T], error: type[ForetellError] = StorageError, hook: Callable[[type, Any], Any] | None = None
+) -> T:
+    """Return parsed JSON or TOML as a `kind` (a dataclass or a msgspec Struct).
+
+    Raises `error`, which names the key, if a key is unknown or missing or a value has another type. `hook` converts
+    types that msgspec does not know.
+    """
+    if isinstance(value, Mapping):
+        check_keys(value, _names(kind), error)
+    try:
+        return msgspec.convert(value, kind, dec_hook=hook)
+    except msgspec.ValidationError as wrong:
+        if isinstance(wrong.__cause__, ForetellError):  # from __post_init__
+            raise wrong.__cause__ from None
+        raise error(_explain(str(wrong), value)) from wrong
+
+
+def check_keys(value: Iterable[str], allowed: Iterable[str], error: type[ForetellError] = StorageError) -> None:
+    """Raise `error`, which suggests the nearest name, if a key is not one of `allowed`."""
+    names = tuple(allowed)
+    for name in value:
+        if name not in names:
+            raise error(unknown("key", name, names))
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind) if field.init)
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
+def _explain(message: str, value: Any) -> str:
+    """Rewrite a message of msgspec ("Expected `int`, got `str` - at `$.rows`") in the words of ours."""
+    what, _, place = message.partition(" - at `$")
+    place = place.rstrip("`").lstrip(".")
+    if missing := re.fullmatch("Object missing required field `(.+)`", what):
+        return f"{missing[1]!r} is missing" + (f" in {place!r}" if place else "")
+    if not (wrong := re.fullmatch("Expected `(.+?)`(.*?)(?:, got `?(.+?)`?)?", what)):
+        return what + (f" in {place!r}" if place else "")
+    types = " or ".join(_WORDS.get(name, name) for name in wrong[1].split(" | "))
+    got = _WORDS.get(wrong[3], wrong[3]) if "[...]" in place else f"{_value_at(value, place)!r:.60}"
+    return f"{repr(place) if place else 'it'} must be {types}{wrong[2]}, got {got}"  # [...] is any key of a mapping
+
+
+def _value_at(value: Any, place: str) -> Any:
+    """Return the value at a place such as `layers[0].bias`."""
+    for key in re.findall(r"[^.\[\]]+", place):
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return value
