@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check format explore test-slow test-lm-eval bench study beyond train-tiny distil-tiny clean
+.PHONY: setup demo test check format explore test-slow test-lm-eval test-lowest bench study beyond train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
 
@@ -23,7 +23,7 @@ check: setup
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --cov --cov-report=term
 
 # Random examples other than those of `make test`, which are the same every time.
 explore: setup
@@ -41,6 +41,17 @@ $(VENV)-lm-eval/.ready: pyproject.toml constraints-lm-eval.txt
 	$(VENV)-lm-eval/bin/python -m pip install --quiet --constraint constraints-lm-eval.txt torch
 	$(VENV)-lm-eval/bin/python -m pip install --quiet --constraint constraints-lm-eval.txt \
 		hypothesis pytest pytest-timeout --editable ".[lm-eval]"
+	touch $@
+
+# The lowest versions that pyproject.toml allows.
+test-lowest: $(VENV)-lowest/.ready
+	$(VENV)-lowest/bin/pytest -n 2
+
+$(VENV)-lowest/.ready: pyproject.toml constraints-lowest.txt
+	test -x $(VENV)-lowest/bin/python || $(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch
+	$(VENV)-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt \
+		hypothesis pytest pytest-timeout pytest-xdist --editable ".[hf,lab,plots,quantize]"
 	touch $@
 
 # About ninety minutes on two cores; run it again after an interruption and it goes on.
@@ -73,4 +84,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VENV)-lm-eval build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-lm-eval $(VENV)-lowest build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

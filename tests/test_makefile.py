@@ -1,4 +1,4 @@
-"""The environment of `make test-lm-eval` holds what its tests import, in pinned versions."""
+"""The environments of the make targets hold what their tests import, in pinned versions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TARGET = re.compile(r"^\$\(VENV\)-lm-eval/\.ready:(?:.|\n)*?^\ttouch", re.MULTILINE)
+LOWEST, TOOLS = ("hf", "lab", "plots", "quantize"), ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 
 
 def imported(file: Path) -> set[str]:
@@ -34,3 +35,19 @@ def test_the_harness_environment_has_what_its_tests_import() -> None:
     assert needed <= depends | set(target.split())
     assert needed | {"lm_eval", "pytest-timeout"} <= set(pinned)
     assert target.count("--constraint constraints-lm-eval.txt") == 2
+
+
+def test_the_lowest_versions_are_the_floors_of_the_project() -> None:
+    """Of everything that `make test-lowest` installs by name: the dependencies, the extras and the test tools."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(one for name in LOWEST for one in extras[name])]
+    wanted += [one for one in extras["dev"] if one.partition(">=")[0] in TOOLS]
+    floors = dict(one.split(">=") for one in wanted)
+    pinned = dict(line.split("==") for line in (ROOT / "constraints-lowest.txt").read_text().splitlines()[1:])
+    assert set(pinned) == set(floors)
+    for name, floor in floors.items():
+        assert re.fullmatch(rf"{re.escape(floor)}(\.0)*", pinned[name]), name
+    makefile = (ROOT / "Makefile").read_text()
+    assert f'{" ".join(TOOLS)} --editable ".[{",".join(LOWEST)}]"' in makefile
+    assert makefile.count("--constraint constraints-lowest.txt") == 2

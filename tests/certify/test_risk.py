@@ -138,6 +138,27 @@ def test_hoeffding_bentkus_by_hand() -> None:
     assert float(hoeffding_bentkus(np.array(total), 100, 0.05)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("total", "count", "risk", "smaller"),
+    [
+        (0.0, 100, 0.05, "hoeffding"),
+        (0.5, 100, 0.05, "hoeffding"),
+        (4.0, 463, 0.02, "bentkus"),
+        (30.0, 1000, 0.05, "bentkus"),
+    ],
+)
+def test_the_smaller_of_both_bounds_is_taken(total: float, count: int, risk: float, smaller: str) -> None:
+    mean = total / count
+    entropy = (mean * math.log(mean / risk) if mean else 0.0) + (1 - mean) * math.log((1 - mean) / (1 - risk))
+    bounds = {
+        "hoeffding": math.exp(-count * entropy),
+        "bentkus": math.e * stats.binom.cdf(math.ceil(total), count, risk),
+    }
+    assert min(bounds, key=bounds.__getitem__) == smaller
+    assert max(bounds.values()) > 1.1 * bounds[smaller]
+    assert float(hoeffding_bentkus(np.array(total), count, risk)) == pytest.approx(bounds[smaller])
+
+
 @pytest.mark.parametrize("losses", [np.full((1, 3), 1.5), np.full((1, 3), -0.1), np.full((1, 3), np.nan)])
 def test_losses_lie_between_0_and_1(losses: Array) -> None:
     with pytest.raises(RequestError, match="between 0 and 1"):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ from foretell.cli.app import app
 from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError
 from foretell.evaluation import records as stored
-from foretell.evaluation.manifest import read_manifest
+from foretell.evaluation.manifest import read_manifest, resized, settled
 from foretell.evaluation.records import Record, parts, read_records
 from foretell.evaluation.report import report
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, chunk_size, evaluate
@@ -179,6 +182,29 @@ def test_results_of_older_versions_are_read(whole: tuple[Path, list[Record]], tm
     (tmp_path / "results-0.jsonl").write_text(json.dumps(line) + "\n")
     (found,) = read_records(tmp_path)
     assert found == replace(whole[1][0], fallback=None)
+
+
+def test_a_line_of_version_0_1_0_is_read(whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
+    """Under the keys of that version, which later versions renamed."""
+    record = whole[1][0]
+    renamed = {"value": "gap", "columns_needed": "computed", "columns_computed": "spent", "response_tokens": "tokens"}
+    line = {renamed.get(name, name): value for name, value in asdict(record).items()}
+    assert set(renamed.values()) <= set(line)
+    (tmp_path / "results-0.jsonl").write_text(json.dumps(line) + "\n")
+    assert read_records(tmp_path) == [record]
+
+
+@pytest.mark.parametrize("package", ["python", "foretell", "numpy", "tokenizers", "torch"])
+def test_results_of_other_versions_never_mix(package: str, whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
+    """The manifest names every version that may change a result, and another one is another evaluation."""
+    wanted = read_manifest(whole[0])
+    installed = platform.python_version() if package == "python" else version(package)
+    assert wanted["versions"][package] == installed
+    found = {**wanted, "versions": {**wanted["versions"], package: "0.0.1"}}
+    (tmp_path / "manifest.json").write_text(json.dumps(found))
+    with pytest.raises(RequestError, match=f'versions.{package}: "0.0.1" there, "{re.escape(installed)}" now'):
+        settled(tmp_path, wanted, lambda _: False)
+    assert not resized(found, wanted)
 
 
 def test_one_run_at_a_time(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,11 +19,12 @@ from foretell.loop.state import PARTS, DecodeState
 from foretell.loop.view import StateView
 from foretell.policies.cache.dual import Dual
 from foretell.policies.region.masked import Masked
+from foretell.policies.region.pattern import Pattern
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
 from foretell.policies.verify.recheck import Recheck
 from foretell.recipes.recipe import Recipe
-from tests.helpers import model_of, network, run, with_fields
+from tests.helpers import WORDS, model_of, network, run, with_fields
 
 END = 2
 PROPHET = Recipe(block_length=3, stop=Prophet(Linear(9, 2)))
@@ -36,7 +37,7 @@ def derived_of(cls: type) -> dict[str, cached_property[Any]]:
 def a_state(recipe: Recipe = PROPHET, steps: tuple[int | None, ...] = (None, 2, 7)) -> DecodeState:
     layout = Layout.with_suffix(12, [5, 6], 2)
     requests = [Request((3, 4, 5)[: 1 + i], layout, replace(recipe, steps=n), seed=i) for i, n in enumerate(steps)]
-    return lay_out(requests, 0, (END,))
+    return lay_out(requests, 0, (END,), spelling=WORDS)
 
 
 def copy_of(state: DecodeState) -> dict[str, Tensor]:
@@ -50,6 +51,7 @@ RECIPES = {
     "eos": Recipe(block_length=1, stop_at_eos=True),
     "recheck": replace(PROPHET, verify=Recheck(3, 0.9), region=Masked()),
     "dual": replace(PROPHET, cache=Dual()),
+    "found": Recipe(block_length=3, region=Pattern(r"\d+"), stop=Prophet(Linear(9, 2))),
 }
 
 
@@ -84,6 +86,37 @@ def test_every_count_is_taken_from_the_state_before(recipe: Recipe) -> None:
     assert committed or recipe.stop == Recipe().stop
 
 
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """A policy that notes which states it is asked about."""
+
+    inner: Any
+    seen: list[DecodeState]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.seen.append(arguments[-1])
+        return self.inner(*arguments)
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_a_policy_sees_the_state_of_its_own_step(recipe: Recipe) -> None:
+    """And nothing in it is left from the step before: all is what a state with the same parts derives anew."""
+    for seed in range(4):
+        seen: list[DecodeState] = []
+        watched: dict[str, Any] = {name: Watched(getattr(recipe, name), seen) for name in ("stop", "score", "transfer")}
+        for step in decode(network(seed, vocab=8), a_state(recipe), replace(recipe, **watched)):
+            assert len(seen) >= 3
+            assert all(state.text is step.before.text for state in seen[-2:]), "score and transfer"
+            for state in (*seen, step.before, step.after):
+                anew = DecodeState(*(getattr(state, name) for name in (*PARTS, "store")))
+                for name in derived_of(StateView):
+                    assert torch.equal(getattr(state, name), getattr(anew, name)), name
+            seen.clear()
+
+
 def test_a_state_cannot_be_assigned_to() -> None:
     state: Any = a_state()
     for name, value in (("text", state.text), ("window", state.window), ("step", state.step)):
@@ -113,8 +146,9 @@ def test_each_is_computed_at_most_once_per_state(recipe: Recipe, monkeypatch: py
         made.clear()
         step = denoise_step(model, step.after, recipe, step.ahead)
         # The step before has planned this one; a row that settles is noticed when the text has been written, which is
-        # then written again. Where masks after an end do not count, the end of the new text is looked for first.
-        times = (2 if step.settled.any() else 1) * (2 if recipe.stop_at_eos else 1)
+        # then written again. Where masks after an end do not count, the end of the new text is looked for first; where
+        # the answer is, it is found first.
+        times = (2 if step.settled.any() else 1) * (2 if recipe.stop_at_eos or recipe.region.sought else 1)
         assert max(made.values()) <= times, made
         assert not set(derived_of(Rows)) & set(made)  # of the requests, not of the step
 

@@ -124,6 +124,13 @@ def test_rows_are_apart() -> None:
     assert found(Delimiter(), *reversed(rows)) == ["", " 12", "", " 7"]
 
 
+def test_pinned_positions_are_no_part_of_an_answer_that_is_found() -> None:
+    request = Request((3,), Layout(4, ((1, 7),)), Recipe(region=Pattern(r"\d+")))
+    state = lay_out([request], MASK, (END,), spelling=WORDS)
+    state = state.with_text(found=torch.tensor([[True, True, True, False]]))
+    assert state.answer.tolist() == [[True, False, True, False]]
+
+
 def test_an_end_in_front_of_a_pinned_token_ends_nothing() -> None:
     assert found(Delimiter(), "The|$| answer| is| 7", pins=(2, 3)) == [" 7"]
     assert found(Delimiter(), "The|$| answer| is| 7") == [""]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,6 +84,23 @@ def test_last_step_of_each_stage(budget: int, paper: tuple[int, int], released: 
     for rule, (high, mid) in ((Prophet(), paper), (Prophet(one_based=True), released)):
         assert int(rule(sure, state).settled.int().argmax()) == high
         assert int(rule(surer, state).settled.int().argmax()) == mid
+
+
+@pytest.mark.parametrize("budget", [3, 6, 9, 24, 100, 300])
+@pytest.mark.parametrize(("first", "second"), [("1/3", "2/3"), ("33/100", "67/100"), ("0", "1")])
+def test_a_stage_begins_exactly_at_its_switch(budget: int, first: str, second: str) -> None:
+    """Progress that equals a switch belongs to the later stage, however either of them is rounded."""
+    state = state_of(Layout(4, answer=(0, 4)), rows=budget, steps=budget).with_text(step=torch.arange(budget))
+    steps = [Fraction(step, budget) for step in range(budget)]
+    expected = [7.5 if p < Fraction(first) else 5.0 if p < Fraction(second) else 2.5 for p in steps]
+    staged = Staged(first=float(Fraction(first)), second=float(Fraction(second)))
+    assert staged(state.progress).tolist() == expected
+    assert staged(torch.tensor([staged.first, staged.second])).tolist() == [5.0, 2.5]
+
+
+def test_the_default_switches_are_the_papers() -> None:
+    """0.33 and 0.67, not thirds: a third of the steps is after the first switch, two thirds are before the second."""
+    assert Staged()(torch.tensor([0.33, 1 / 3, 2 / 3, 0.67])).tolist() == [5.0, 5.0, 5.0, 2.5]
 
 
 @pytest.mark.parametrize(
