@@ -29,7 +29,7 @@ COUNT = 2000  # problems per task after those, for calibration and testing
 FULL = "full"
 # The code that a replay depends on, from the stored trace to the graded answer.
 CODE = (
-    "errors.py", "extras.py", "loop/*.py", "recipes/*.py", "policies/region/*.py", "policies/stop/*.py",
+    "errors.py", "extras.py", "storage.py", "loop/*.py", "recipes/*.py", "policies/region/*.py", "policies/stop/*.py",
     "engine/codec.py", "engine/completion.py", "engine/engine.py", "engine/request.py", "engine/trace.py",
     "engine/trace_files.py", "evaluation/answers/*.py", "evaluation/benchmark.py", "evaluation/benchmarks/*.py",
     "evaluation/records.py", "evaluation/sandbox/*.py", "tasks/*.py",

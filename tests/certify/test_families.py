@@ -130,5 +130,5 @@ def test_outcomes_are_those_of_the_records(studied: Study) -> None:
     assert found.losses("consistency")[0].sum() == 0 < found.losses("consistency")[-1].sum()
     assert found.speedups()[0] == 1.0
     assert found.speedups()[-1] == found.full.mean()
-    with pytest.raises(RecipeError, match="unknown loss 'accuracy'"):
+    with pytest.raises(RequestError, match="unknown loss 'accuracy'"):
         found.losses("accuracy")

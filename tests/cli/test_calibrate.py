@@ -93,7 +93,7 @@ def test_too_few_examples_are_reported_before_and_after(run: Run, checkpoint: Pa
             ("--task", "choice", "--family", "x"),
             "unknown family 'x' (available: all, entropy, linear, linear-min, log-odds, persistence",
         ),
-        (("--task", "choice", "--risk", "2"), "risk must be a share above 0 and below 1 (1% is 0.01), got 2.0"),
+        (("--task", "choice", "--risk", "2"), "risk must be a number above 0 and below 1 (1% is 0.01), got 2.0"),
         (("--task", "choice", "--loss", "x"), "unknown loss 'x' (available: consistency, success)"),
     ],
 )
@@ -114,7 +114,7 @@ def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Pat
     more = tmp_path / "more.txt"
     more.write_text(prompts.read_text().replace("Tom", "Ann") + "\n" + PROMPTS[0])
     done = run("calibrate", checkpoint, "--prompts", more, "--judge", judge, "--out", out, *GOAL[:4])
-    assert "1 of 17 examples taught the judge and are left out" in done.stderr
+    assert "1 of 17 examples were used to train the judge and are left out" in done.stderr
     assert "judge on prompts, n = 16" in done.stdout
     found = read_certificate(out)
     live = run("generate", checkpoint, WORDS, "--recipe", "full", "--stop", out, "--json")

@@ -103,6 +103,6 @@ def test_what_is_kept_is_what_the_imported_code_made(
 def test_a_judge_under_another_name_is_the_same_family(rules: Any, pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     family = replace(FAMILIES["entropy"], region=Masked(), fitted_to=frozenset({"a"}))
     assert family.published is not None
-    monkeypatch.setattr(rules, "taught", lambda *_: argparse.Namespace(save=Path.touch))
+    monkeypatch.setattr(rules, "fit_judge", lambda *_: argparse.Namespace(save=Path.touch))
     monkeypatch.setattr(rules, "judged", lambda _: family)
     assert pool.train_judge("mine", JudgeConfig()) == replace(family, name="mine")
