@@ -104,5 +104,5 @@ def test_a_judge_under_another_name_is_the_same_family(rules: Any, pool: Any, mo
     family = replace(FAMILIES["entropy"], region=Masked(), fitted_to=frozenset({"a"}))
     assert family.published is not None
     monkeypatch.setattr(rules, "fit_judge", lambda *_: argparse.Namespace(save=Path.touch))
-    monkeypatch.setattr(rules, "judged", lambda _: family)
+    monkeypatch.setattr(rules, "judge_family", lambda _: family)
     assert pool.train_judge("mine", JudgeConfig()) == replace(family, name="mine")
