@@ -76,7 +76,8 @@ class Request:
     @property
     def kind(self) -> tuple[Recipe, int]:
         """What the requests of one batch have in common: the recipe without its steps, and the window's length."""
-        return replace(self.recipe, steps=None), self.layout.length
+        recipe = self.recipe if self.recipe.steps is None else replace(self.recipe, steps=None)
+        return recipe, self.layout.length
 
 
 def lay_out(

@@ -61,8 +61,7 @@ class Recipe:
 
     def adjusted(self, *settings: tuple[str, str]) -> Recipe:
         """Return a copy with some parameters changed: `adjusted(("stop.tau.high", "8"), ("steps", "64"))`."""
-        changed: Recipe = adjust(self, settings)
-        return changed
+        return adjust(self, settings) if settings else self
 
     def _check_clocks(self) -> None:
         """Raise RecipeError if a rule depends on p and does not say whether p counts steps or filled tokens."""
