@@ -110,7 +110,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_manifest_is_refused(change: dict[str, object], says: str, tmp_path: Path) -> None:
     manifest = read_manifest(OLD / "results")
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | change))
-    with pytest.raises(StorageError, match=rf"manifest\.json is no manifest that foretell 0\.2\.0 reads: {says}"):
+    with pytest.raises(StorageError, match=rf"manifest\.json is not a manifest that foretell 0\.2\.0 can read: {says}"):
         read_manifest(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(StorageError, match=r"manifest\.json is not valid JSON"):

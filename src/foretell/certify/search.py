@@ -1,4 +1,4 @@
-"""Search families of rules for the fastest one that provably keeps the risk on a calibration set."""
+"""Search families of rules for the fastest one whose risk is certified on a calibration set."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class FamilySearch:
 
     @property
     def boldest(self) -> Trial | None:
-        """The last certified rule, None without one."""
+        """The last certified rule, or None."""
         return next((one for one in reversed(self.trials) if one.certified), None)
 
 

@@ -57,7 +57,7 @@ class TrainedJudge:
 
     head: Head
     steps: int
-    share: float  # of the steps at which a commit gives the final answer
+    share: float  # share of steps at which a commit gives the final answer
     loss: float  # log loss, in nats
     before: float  # log loss of always predicting `share`
 

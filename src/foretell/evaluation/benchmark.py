@@ -50,6 +50,6 @@ class Benchmark(Protocol):
 
 
 def make_strict(benchmark: Benchmark) -> Benchmark:
-    """Return the benchmark in strict mode (only stated answers count); one without fallbacks is returned unchanged."""
+    """Return the benchmark in strict mode (only stated answers count). If it has no such mode, it is unchanged."""
     known: Any = benchmark
     return replace(known, strict=True) if hasattr(benchmark, "strict") else benchmark

@@ -30,7 +30,7 @@ def progress(steps: Sequence[int], total: int) -> list[float]:
 
 
 def share_by(values: Sequence[float], mark: float) -> float | None:
-    """Return the share of the values that are at most `mark` percent; None without values."""
+    """Return the share of the values that are at most `mark` percent; None if there are none."""
     return sum(value <= mark + 1e-9 for value in values) / len(values) if values else None
 
 

@@ -15,7 +15,7 @@ MARKERS = ("o", "^", "s", "D")
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """One stopping rule: `what` and `how` name its row, `how` also its mark; the risk has an interval."""
+    """One stopping rule: `what` and `how` name its row, and `how` selects its mark."""
 
     what: str
     how: str
