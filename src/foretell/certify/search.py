@@ -21,7 +21,7 @@ class RiskGoal:
 
     risk: float = 0.01  # eps: the share of examples that stopping early may lose
     confidence: float = 0.95  # 1 - delta: the probability that the certificate holds
-    loss: str = "consistency"  # or success, which needs right answers
+    loss: str = "consistency"  # or "success", which needs right answers
     family: Families = ALL  # several families share delta
     against: str | None = None  # a recipe to compare with; None: the same recipe without stopping
 

@@ -123,7 +123,7 @@ class Report:
 HEADINGS = (
     "recipe", "n", "accuracy", "95%", "fallback", "steps", "budget", "step speedup", "clock speedup", "forwards",
     "columns", "padded", "tokens per forward", "difference", "95%", "p", "agreement", "penalised speedup",
-)  # as in report.json  # fmt: skip
+)  # names as in report.json  # fmt: skip
 # Columns of one group stay in one table.
 GROUPS = ((1, 2, 3, 4), (5, 6), (7,), (8,), (9,), (10, 11), (12,), (13, 14, 15), (16,), (17,))
 WIDEST = 40  # characters of a recipe's name per line

@@ -55,7 +55,7 @@ class Evaluation:
     quantize: str | None = None  # "int8"
     allow_code_execution: bool = False
     strict: bool = False  # count only answers that the text states
-    options: Mapping[str, Any] = field(default_factory=dict)  # for `generate`; they override the benchmark's
+    options: Mapping[str, Any] = field(default_factory=dict)  # options of `generate`; they override the benchmark's
 
     def __post_init__(self) -> None:
         within("batch_size", self.batch_size, 1, error=RequestError)

@@ -14,7 +14,7 @@ from foretell.tasks.problem import Piece, Problem
 
 SIDE = 4
 CELLS = SIDE * SIDE
-FEWEST, MOST = 4, 12  # givens
+FEWEST, MOST = 4, 12  # number of givens
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class TrainRecipe(RunConfig):
     later: tuple[Phase, ...] = ()  # other shares or masking from a later step
     pace: tuple[tuple[int, float], ...] = ()  # (step, factor of the learning rate); default: up, level, down
     matrix_rate: float = 0.002  # learning rate of the matrices inside the blocks
-    other_rate: float = 0.004  # of everything else
+    other_rate: float = 0.004  # learning rate of all other parameters
 
     def __post_init__(self) -> None:
         if not self.pace:
@@ -168,7 +168,7 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
     """One round of distilling: the teacher decodes a window of N in N / tokens steps, the student in half of them."""
 
     tokens: float  # revealed per teacher step, on average
-    steps: int  # of training
+    steps: int  # training steps
 
     def __post_init__(self) -> None:
         within("the tokens of a teacher's step", self.tokens, 0.01)
@@ -184,7 +184,7 @@ class DistilRecipe(RunConfig):
     """Every setting of a distilling run."""
 
     rounds: tuple[Round, ...]
-    steps: int = field(init=False)  # of all rounds
+    steps: int = field(init=False)  # sum over all rounds
     direction: str = "reverse"  # KL(student || teacher), or `forward`: KL(teacher || student)
     rate: float = 3e-4  # learning rate
     pace: tuple[tuple[float, float], ...] = ()  # (share of a round, factor of the rate); default: warm up, then level

@@ -125,7 +125,7 @@ def _single_letter(match: re.Match[str], known: Patterns) -> str | None:
 def _without_lists(text: str, letters: str) -> str:
     """Remove lists of two or more options in order, from the first letter to the end of the last option's sentence."""
     marks = list(compile_patterns(letters).listed.finditer(text))
-    lists: dict[int, int] = {}  # end of each list by its start
+    lists: dict[int, int] = {}  # start of each list -> its end
     first = count = 0
     for mark, stop in zip(marks, [*(one.start() for one in marks[1:]), len(text)], strict=False):
         place = letters.index((mark[1] or mark[3]).upper())

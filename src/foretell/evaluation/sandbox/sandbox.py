@@ -73,7 +73,7 @@ class Verdict:
     reason: str  # one line; empty for a pass
     output: str  # the last characters that it printed
     seconds: float
-    isolated: bool  # it had no network and no process can have outlived it
+    isolated: bool  # it had no network, and no process can outlive it
     contained: bool  # it could not write outside its directory
 
     @property
