@@ -71,7 +71,7 @@ def test_results() -> None:
 def test_results_of_another_version_are_not_continued(tmp_path: Path) -> None:
     shutil.copytree(OLD / "results", tmp_path / "results")
     again = Evaluation("tiny", "choice", ("full", DUAL), tmp_path / "results", limit=3, trace=True)
-    with pytest.raises(RequestError, match=r"versions\.foretell: \"0\.1\.0\" there, \"0\.2\.0\" now"):
+    with pytest.raises(RequestError, match=r"versions\.foretell: \"0\.1\.0\" before, \"0\.2\.0\" now"):
         evaluate(again)
 
 

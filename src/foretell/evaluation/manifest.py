@@ -119,7 +119,7 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "
         if isinstance(there, dict) and isinstance(here, dict):
             yield from differences(there, here, f"{at}{name}.")
         else:
-            yield f"{at}{name}: {_format_value(there)} there, {_format_value(here)} now"
+            yield f"{at}{name}: {_format_value(there)} before, {_format_value(here)} now"
 
 
 def _format_value(value: Any) -> str:
