@@ -71,7 +71,7 @@ def test_results() -> None:
 def test_results_of_another_version_are_not_continued(tmp_path: Path) -> None:
     shutil.copytree(OLD / "results", tmp_path / "results")
     again = Evaluation("tiny", "choice", ("full", DUAL), tmp_path / "results", limit=3, trace=True)
-    with pytest.raises(RequestError, match=r"versions\.foretell: \"0\.1\.0\" there, \"0\.2\.0\" now"):
+    with pytest.raises(RequestError, match=r"versions\.foretell: \"0\.1\.0\" before, \"0\.2\.0\" now"):
         evaluate(again)
 
 
@@ -110,7 +110,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_manifest_is_refused(change: dict[str, object], says: str, tmp_path: Path) -> None:
     manifest = read_manifest(OLD / "results")
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | change))
-    with pytest.raises(StorageError, match=rf"manifest\.json is no manifest that foretell 0\.2\.0 reads: {says}"):
+    with pytest.raises(StorageError, match=rf"manifest\.json is not a manifest that foretell 0\.2\.0 can read: {says}"):
         read_manifest(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(StorageError, match=r"manifest\.json is not valid JSON"):

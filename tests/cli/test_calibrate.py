@@ -138,4 +138,4 @@ def test_raw_prompts_are_another_evaluation(run: Run, checkpoint: Path, tmp_path
     (used,) = read_manifest(tmp_path / "work")["recipes"].values()
     assert used["options"]["chat"] is False
     again = run(command, checkpoint, *words[command], "--limit", "2", code=2)
-    assert "options.chat: false there, nothing now" in again.stderr
+    assert "options.chat: false before, nothing now" in again.stderr

@@ -133,9 +133,9 @@ def test_a_finished_or_small_run_starts_no_processes(
 
 def test_another_evaluation_in_the_folder_is_refused(checkpoint: Path, whole: tuple[Path, list[Record]]) -> None:
     out, _ = whole
-    with pytest.raises(RequestError, match=r"seed: 0 there, 7 now"):
+    with pytest.raises(RequestError, match=r"seed: 0 before, 7 now"):
         evaluate(plan(checkpoint, out, seed=7))
-    with pytest.raises(RequestError, match=r'order: \["full steps=6".*there, \["full steps=7"\] now'):
+    with pytest.raises(RequestError, match=r'order: \["full steps=6".*before, \["full steps=7"\] now'):
         evaluate(plan(checkpoint, out, recipes=("full steps=7",)))
 
 
@@ -152,10 +152,10 @@ def test_a_changed_model_is_refused(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_strict_and_other_results_never_mix(checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="strict: nothing there, true now"):
+    with pytest.raises(RequestError, match="strict: nothing before, true now"):
         evaluate(plan(checkpoint, whole[0], strict=True))
     evaluate(plan(checkpoint, tmp_path, strict=True, limit=1))
-    with pytest.raises(RequestError, match="strict: true there, nothing now"):
+    with pytest.raises(RequestError, match="strict: true before, nothing now"):
         evaluate(plan(checkpoint, tmp_path, limit=1))
 
 
@@ -202,7 +202,7 @@ def test_results_of_other_versions_never_mix(package: str, whole: tuple[Path, li
     assert wanted["versions"][package] == installed
     found = {**wanted, "versions": {**wanted["versions"], package: "0.0.1"}}
     (tmp_path / "manifest.json").write_text(json.dumps(found))
-    with pytest.raises(RequestError, match=f'versions.{package}: "0.0.1" there, "{re.escape(installed)}" now'):
+    with pytest.raises(RequestError, match=f'versions.{package}: "0.0.1" before, "{re.escape(installed)}" now'):
         settled(tmp_path, wanted, lambda _: False)
     assert not resized(found, wanted)
 

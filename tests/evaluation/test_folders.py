@@ -95,7 +95,7 @@ def test_prompts_may_be_added_at_the_end(checkpoint: Path, tmp_path: Path) -> No
     assert len(evaluate(more, seen.append)) == 8
     assert {one.id for one in seen} == {*ASKED[6:8]}
     other = plan(checkpoint, out, source=lines(tmp_path / "a.jsonl", ASKED[1:]), **asked)
-    with pytest.raises(RequestError, match=r"another evaluation; .*\n  examples: 8 there, 15 now\n  examples_sha256"):
+    with pytest.raises(RequestError, match=r"another evaluation; .*\n  examples: 8 before, 15 now\n  examples_sha256"):
         evaluate(other)
 
 
@@ -131,11 +131,11 @@ def test_half_a_chunk_of_traces_keeps_those_it_has(checkpoint: Path, tmp_path: P
 
 def test_a_folder_does_not_shrink(checkpoint: Path, tmp_path: Path) -> None:
     evaluate(plan(checkpoint, tmp_path))
-    with pytest.raises(RequestError, match=r"another evaluation, of more examples; .*\n  limit: 5 there, 4 now"):
+    with pytest.raises(RequestError, match=r"another evaluation, of more examples; .*\n  limit: 5 before, 4 now"):
         evaluate(plan(checkpoint, tmp_path, limit=4))
-    with pytest.raises(RequestError, match=r"another evaluation; .*\n  seed: 0 there, 1 now"):
+    with pytest.raises(RequestError, match=r"another evaluation; .*\n  seed: 0 before, 1 now"):
         evaluate(plan(checkpoint, tmp_path, limit=9, seed=1))
-    with pytest.raises(RequestError, match=r"another evaluation; [^\n]*\n(.*\n)*  batch_size: 4 there, 2 now"):
+    with pytest.raises(RequestError, match=r"another evaluation; [^\n]*\n(.*\n)*  batch_size: 4 before, 2 now"):
         evaluate(plan(checkpoint, tmp_path, limit=9, batch_size=2))
     assert read_manifest(tmp_path)["limit"] == 5
 

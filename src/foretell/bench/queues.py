@@ -64,7 +64,7 @@ def serve_continuously(engine: Engine, queue: Queue, batch_size: int) -> QueueRe
 
 
 def serve_static_batches(engine: Engine, queue: Queue, batch_size: int) -> QueueResult:
-    """Serve batches in order of arrival, each until its last row is done; all of one recipe without a cache."""
+    """Serve batches in order of arrival, each until its last row is done. All share one recipe without a cache."""
     requests = [engine.request(prompt, template) for prompt, template in queue]
     if len({request.kind for request in requests}) > 1:
         raise RequestError("static batches need requests of one kind")
@@ -82,7 +82,7 @@ def serve_static_batches(engine: Engine, queue: Queue, batch_size: int) -> Queue
 
 
 def serving_modes(engine: Engine, queue: Queue, batch_size: int) -> dict[str, Callable[[], QueueResult]]:
-    """Return a function per mode that serves the queue; with a cache there is no synchronous mode."""
+    """Return one function per mode that serves the queue. Static batches ("synchronous") are omitted with a cache."""
     modes: dict[str, Callable[[], QueueResult]] = {
         "one by one": lambda: serve_one_by_one(engine, queue),
         "synchronous": lambda: serve_static_batches(engine, queue, batch_size),

@@ -222,7 +222,7 @@ def calibrate(
     options: Mapping[str, Any] | None = None,
     **evaluation: Any,
 ) -> Calibrated:
-    """Certify the fastest rule of `family` that keeps `risk` with `confidence` on a task or prompts; write it to `out`.
+    """Certify the fastest rule of `family` whose risk is at most `risk` with `confidence`; write it to `out`.
 
     Several families share 1 - `confidence`. Answers and steps are compared with those of the same recipe without
     stopping, or with those of another recipe, `against`. `options` are the options of `generate` (a window, a suffix,
@@ -238,7 +238,7 @@ def calibrate(
 
 
 def _combine_readers(families: Sequence[Family]) -> Stop:
-    """Return a rule that reads all that the families read; `Sure` replaces every rule that reads only the answer."""
+    """Return a rule that reads everything the families read; `Sure` stands for all rules that read only the answer."""
     rules = (rule for family in families for rule in each(family.rules[-1]))
     readers = tuple(dict.fromkeys(Sure() if isinstance(rule, READ_THE_ANSWER) else rule for rule in rules))
     return All(readers) if len(readers) > 1 else readers[0]

@@ -138,7 +138,7 @@ class Coverage:
         yield from np.split(self.errors[:, 1:], np.cumsum(self.families)[:-1], axis=1)
 
     def _choose_fastest(self, passed: Sequence[Array]) -> Array:
-        """Choose among the last rules that passed, one [sets] per family, the fastest on the calibration set. [sets]"""
+        """Choose the fastest on the calibration set of the last rules that passed, one [sets] per family. [sets]"""
         starts = np.cumsum((0, *self.families[:-1]))
         columns = np.stack(
             [np.where(last > 0, start + last, 0) for start, last in zip(starts, passed, strict=True)], axis=1

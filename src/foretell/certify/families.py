@@ -1,7 +1,7 @@
 """Nested families of stopping rules, each indexed by one number, from the safest member to the boldest.
 
 Nested: when a member stops, every bolder member has already stopped. So risk and speed rise together along a family
-(except where an answer becomes right again), and testing from the safe end gets far. The guarantee itself does not
+(except where an answer becomes right again), and many safe rules pass before the first failure. The guarantee does not
 depend on nesting (see `risk`). The grids are fixed here, before any data is seen.
 """
 
@@ -98,7 +98,7 @@ FAMILIES: dict[str, Family] = {
         Family("stable", "the answer unchanged for a step, its mean entropy below a bar", "entropy", _bars(0.005),
                lambda bar: Stable(1, bar), published=0.005),
         Family("entropy", "the answer's mean entropy below a bar", "entropy", _bars(0.1), Sure, published=0.1),
-        Family("persistence", "the answer that would be read unchanged for n steps", "steps", STEPS,
+        Family("persistence", "the extracted answer unchanged for n steps", "steps", STEPS,
                lambda steps: Persistent(int(steps))),
     )
 }  # fmt: skip

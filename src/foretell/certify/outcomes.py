@@ -20,7 +20,7 @@ from foretell.loop.state import DecodeState
 from foretell.policies.stop.judge import Judge
 
 Array = np.ndarray[Any, Any]
-TRACES_PER_BATCH = 32  # enough to make the calls cheap, few enough to stay in a core's cache
+TRACES_PER_BATCH = 32  # fewer need more calls; more do not fit in a core's cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +82,7 @@ def find_exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | 
 
 def evaluate_rules(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState) -> list[Tensor]:
     """Return for each rule the rows at which it would stop. [rows] each"""
-    scores: dict[str, Tensor] = {}  # by head: computed once for the dozens of bars of a family
+    scores: dict[str, Tensor] = {}  # by head, so that all bars of a family share one computation
     found = []
     for rule in rules:
         if not isinstance(rule, Judge):

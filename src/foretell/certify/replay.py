@@ -40,7 +40,7 @@ class Case:
         return self.trace.answer()[0] & ~end  # an end of text after a shorter answer does not belong to it
 
     def _find_announced(self) -> Tensor:
-        """Return the positions from the last announcement to the last letter or digit of its line; none without one."""
+        """Return the positions from the last announcement to the last letter or digit of its line, if there is one."""
         codec, final = self.engine.codec, self.trace.tokens[-1].tolist()
         spellings = {tuple(codec.encode(text)) for text in (ANNOUNCEMENT, f" {ANNOUNCEMENT}")}
         starts = [i + len(s) for s in spellings for i in range(len(final)) if tuple(final[i : i + len(s)]) == s]
@@ -95,7 +95,7 @@ class Case:
 
     @cached_property
     def last_change(self) -> int | None:
-        """The step from which on the draft equals the final answer; None if the final text has no answer."""
+        """The first step from which the draft stays equal to the final answer; None if the final text has no answer."""
         return self.trace.last_change(self.answer_positions) if self.answer_positions.any() else None
 
 
@@ -118,7 +118,7 @@ class Study:
         return [case.replay(name, rule, region) for case in self.cases]
 
     def settled_by(self, share: float, *, for_good: bool) -> float:
-        """Return the share of right answers that were top-1 by this share of the budget (for good, if `for_good`)."""
+        """Return the share of right answers drafted (`for_good`: and kept) before this share of the budget."""
         steps = [case.last_change if for_good else case.first_match for case in self.right]
         budget = self.cases[0].trace.request.budget
         return sum(step is not None and step < share * budget for step in steps) / max(1, len(steps))

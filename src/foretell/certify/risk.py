@@ -83,7 +83,7 @@ def count_certified(p_values: Array, confidence: float) -> Array:
 
 
 def naive(risks: Array, risk: float) -> Array:
-    """Return how many rules [...] end with the last one whose mean loss, of [..., rules], is at most `risk`.
+    """Return the number of rules [...] up to the last one with a mean loss of at most `risk`, given those [..., rules].
 
     This is common practice, but it guarantees nothing.
     """
@@ -140,7 +140,7 @@ def too_few(count: int, risk: float, confidence: float, families: int = 1) -> st
 
 
 def check_shares(risk: float, confidence: float) -> None:
-    """Raises RequestError unless both lie strictly between 0 and 1, which would need no data or infinite data."""
+    """Raises RequestError unless both lie strictly between 0 and 1: the limits need no data or infinite data."""
     for name, value in (("risk", risk), ("confidence", confidence)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
             raise RequestError(f"{name} must be a number above 0 and below 1 (1% is 0.01), got {value!r}")

@@ -1,4 +1,4 @@
-"""Search families of rules for the fastest one that provably keeps the risk on a calibration set."""
+"""Search families of rules for the fastest one whose risk is certified on a calibration set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RiskGoal:
 
     risk: float = 0.01  # eps: the share of examples that stopping early may lose
     confidence: float = 0.95  # 1 - delta: the probability that the certificate holds
-    loss: str = "consistency"  # or success, which needs right answers
+    loss: str = "consistency"  # or "success", which needs right answers
     family: Families = ALL  # several families share delta
     against: str | None = None  # a recipe to compare with; None: the same recipe without stopping
 
@@ -78,7 +78,7 @@ class FamilySearch:
 
     @property
     def boldest(self) -> Trial | None:
-        """The last certified rule, None without one."""
+        """The last certified rule, or None."""
         return next((one for one in reversed(self.trials) if one.certified), None)
 
 

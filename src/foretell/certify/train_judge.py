@@ -42,7 +42,7 @@ class JudgeConfig:
     look: str = "text"  # features: "answer" for the answer alone, "text" for the masks around it too
     hidden: int = 16  # hidden units; 0 means logistic regression
     penalty: float = 1e-3  # weight of the sum of squared weights
-    seed: int = 0  # of the initial weights
+    seed: int = 0  # random seed of the initial weights
 
     def __post_init__(self) -> None:
         one_of("look", self.look, LOOKS, RequestError)
@@ -57,7 +57,7 @@ class TrainedJudge:
 
     head: Head
     steps: int
-    share: float  # of the steps at which a commit gives the final answer
+    share: float  # share of steps at which a commit gives the final answer
     loss: float  # log loss, in nats
     before: float  # log loss of always predicting `share`
 

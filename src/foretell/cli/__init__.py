@@ -11,5 +11,5 @@ def main() -> None:
 
         replace_unencodable()
         app()
-    except KeyboardInterrupt:  # before or after a command; `app` handles it during one
+    except KeyboardInterrupt:  # outside a command; `app` handles interrupts of commands
         raise SystemExit(130) from None

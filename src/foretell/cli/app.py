@@ -36,7 +36,7 @@ class Program(TyperGroup):
             problem("interrupted", style="yellow")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # The reader is gone, e.g. `head`; the flush at exit would fail again, so stdout becomes /dev/null.
+            # The reader (e.g. `head`) has exited; the flush at exit would fail again, so stdout becomes /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(PIPE_CLOSED) from None
         except OSError as error:  # e.g. a full disk or a file without write permission

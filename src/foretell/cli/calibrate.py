@@ -27,8 +27,8 @@ def calibrate(
     prompts: Annotated[
         Path | None, Option(help="File of prompts instead of a task; --loss success needs an answer in each.")
     ] = None,
-    risk: Annotated[float, Option(help="Largest share of examples with a loss (see --loss) by stopping early.")] = 0.01,
-    confidence: Annotated[float, Option(help="Probability with which the risk must hold.")] = 0.95,
+    risk: Annotated[float, Option(help="Largest share of examples that stopping early may lose (see --loss).")] = 0.01,
+    confidence: Annotated[float, Option(help="Probability that the certificate holds.")] = 0.95,
     loss: Annotated[
         str,
         Option(

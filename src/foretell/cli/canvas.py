@@ -125,7 +125,7 @@ class Canvas:
 def contiguous_span(where: Sequence[bool], pinned: Sequence[bool]) -> tuple[int, int]:
     """Return the first and last true index of `where` if all between are true or pinned, else (-1, -1).
 
-    Also (-1, -1) if none or all of the values are true: then brackets would say nothing.
+    Also (-1, -1) if none or all of the values are true, since brackets would not help.
     """
     hits = [at for at, inside in enumerate(where) if inside]
     between = range(hits[0], hits[-1]) if hits else range(0)

@@ -63,7 +63,7 @@ def _evaluation_options(
     *,
     model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
     task: Annotated[str, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")],
-    out: Annotated[Path, Option(help="Folder for results; run again, also with a larger limit, to resume.")],
+    out: Annotated[Path, Option(help="Folder for results; run again to resume, even with a larger limit.")],
     stop: Annotated[
         str | None, Option(help="Stopping rule, or a certified rule's .json, for every recipe that stops early.")
     ] = None,

@@ -121,7 +121,7 @@ def run(
     file: str | None,
     machine: dict[str, Any],
 ) -> None:
-    """Check everything before the first step, then decode; a bad prompt in a file fails alone."""
+    """Check everything before the first step, then decode; a bad prompt in a file does not stop the others."""
     from foretell.cli.console import note  # noqa: PLC0415
     from foretell.cli.model import open_engine  # noqa: PLC0415
     from foretell.cli.prompts import gather  # noqa: PLC0415

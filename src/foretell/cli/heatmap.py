@@ -55,7 +55,7 @@ def cells(trace: Trace) -> Tensor:
 
 
 def bins(count: int, most: int) -> list[int]:
-    """Return the start of each of at most `most` groups of about equal size, then the end."""
+    """Split into at most `most` groups of similar size; return their starts, then the end."""
     groups = min(count, max(1, most))
     return [round(group * count / groups) for group in range(groups + 1)]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TIMINGS = 3  # runs per decoder, of which the fastest is reported
 LOG_STEPS = (0.1, 0.3, 0.6)  # shares of the budget that a log shows
-SIDE_BY_SIDE = 90  # least columns for two canvases next to each other
+SIDE_BY_SIDE = 90  # minimum terminal width for two canvases side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Film:
     @property
     def done(self) -> Completion:
         done = self.frames[-1].completion
-        assert done is not None, "the last frame carries the completion"
+        assert done is not None, "the last frame has the completion"
         return done
 
 

@@ -55,7 +55,7 @@ def recipes(
 
 
 def sentence(policy: type) -> str:
-    """Return what a policy does: the first sentence of its module, or its own if several share a module."""
+    """Return what a policy does: the first sentence of its module, or of its class if policies share a module."""
     from foretell.policies import POLICIES  # noqa: PLC0415
 
     home = getmodule(policy)

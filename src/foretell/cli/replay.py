@@ -55,7 +55,7 @@ def replay_trace(trace: Trace, stop: Stop, region: Region | None = None) -> Outc
 
 
 def remarks(trace: Trace, certificate: Certificate, region: Region | None) -> tuple[str, ...]:
-    """Return why a certificate does not hold for a trace, as far as can be told without its model."""
+    """Return reasons why a certificate does not hold for a trace, as far as this is known without its model."""
     recorded = trace.request.recipe
     recipe = recorded if region is None else replace(recorded, region=region)
     return certificate.remarks(recipe, trace.request.layout)

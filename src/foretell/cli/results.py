@@ -28,7 +28,7 @@ def summary(done: Completion) -> str:
     cut = () if done.stop_string is None else (f"cut at {done.stop_string!r}",)
     return " · ".join(
         (
-            f"{done.steps} of {done.budget} steps{_unused(done)}",
+            f"{done.steps} of {done.budget} steps{_explain_unused(done)}",
             f"{done.forwards} forwards",
             f"{done.tokens_per_forward:.2f} tokens per forward",
             f"{done.seconds:.2f} s",
@@ -38,7 +38,7 @@ def summary(done: Completion) -> str:
     )
 
 
-def _unused(done: Completion) -> str:
+def _explain_unused(done: Completion) -> str:
     """Return why fewer steps than the budget were taken."""
     saved = [f"{done.saved} saved"] if done.saved else []
     given = [f"{done.given} for given positions"] if done.given else []

@@ -121,7 +121,7 @@ def _show_dynamics(console: Console, trace: Trace) -> None:
 
 
 def _show_drafts(console: Console, trace: Trace, progress: Sequence[float]) -> None:
-    """Print the drafts of the most telling steps; `progress` is p at each step, as the rule counts it."""
+    """Print the drafts of the most informative steps; `progress` is p at each step, as the rule counts it."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 

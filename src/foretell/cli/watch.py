@@ -137,7 +137,7 @@ def _print_plain(console: Console, line: str) -> None:
 
 def _completion(canvas: Canvas) -> Completion:
     assert canvas.frame is not None, "a decoding has at least one step"
-    assert canvas.frame.completion is not None, "the last frame carries the completion"
+    assert canvas.frame.completion is not None, "the last frame has the completion"
     return canvas.frame.completion
 
 

@@ -20,7 +20,7 @@ class Example:
     prompt: str | tuple[Message, ...]
     gold: str  # the right answer, in the form that `extract` returns
     data: Mapping[str, Any] = field(default_factory=dict)  # further data for grading
-    options: Mapping[str, Any] = field(default_factory=dict)  # for `generate`, for this example only, e.g. pins
+    options: Mapping[str, Any] = field(default_factory=dict)  # options of `generate` for this example, e.g. pins
 
 
 class Benchmark(Protocol):
@@ -50,6 +50,6 @@ class Benchmark(Protocol):
 
 
 def make_strict(benchmark: Benchmark) -> Benchmark:
-    """Return the benchmark in strict mode (only stated answers count); one without fallbacks is returned unchanged."""
+    """Return the benchmark in strict mode (only stated answers count). If it has no such mode, it is unchanged."""
     known: Any = benchmark
     return replace(known, strict=True) if hasattr(benchmark, "strict") else benchmark

@@ -25,14 +25,14 @@ def wilson(right: int, count: int) -> Interval:
 
 
 def mcnemar(lost: int, won: int) -> float:
-    """Return the p value of McNemar's exact two-sided test, given the changed answers in both directions."""
+    """Return the p value of McNemar's exact two-sided test, given the number of changes in each direction."""
     return float(scipy_stats().binomtest(lost, lost + won).pvalue) if lost + won else 1.0
 
 
 def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval:
     """Return the 95% percentile bootstrap interval for the mean of paired differences."""
     values = np.asarray(differences, dtype=float)
-    if len(values) < 2 or (values == values[0]).all():  # no resample can differ
+    if len(values) < 2 or (values == values[0]).all():  # all resamples are equal
         return Interval(float(values[0]), float(values[0]))
     found = scipy_stats().bootstrap(
         (values,),

@@ -19,10 +19,10 @@ from foretell.version import __version__
 
 FILE = "manifest.json"
 PACKAGES = ("numpy", "tokenizers", "torch")
-FREE = ("workers", "model")  # may differ between two runs of one folder: neither changes a result
-SIZE = ("limit", "examples", "examples_sha256")  # may differ where a folder grows
+FREE = ("workers", "model")  # may differ between runs of one folder, since neither changes a result
+SIZE = ("limit", "examples", "examples_sha256")  # may differ if examples are added
 
-Extends = Callable[[Mapping[str, Any]], bool]  # whether the wanted evaluation is a manifest's, or continues it
+Extends = Callable[[Mapping[str, Any]], bool]  # whether the wanted evaluation equals or extends a stored one
 
 
 class RecipeEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,7 +79,7 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     try:
         convert(found, Manifest)
     except StorageError as error:
-        raise StorageError(f"{path} is no manifest that foretell {__version__} reads: {error}") from error
+        raise StorageError(f"{path} is not a manifest that foretell {__version__} can read: {error}") from error
     return found
 
 
@@ -90,7 +90,7 @@ def settle(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> None:
 
 
 def settled(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> bool:
-    """Return whether the folder has this manifest. Raises RequestError if it has one that this does not extend."""
+    """Return whether the folder has this manifest. Raises RequestError if this does not extend its manifest."""
     if not (folder / FILE).exists():
         return False
     found = read_manifest(folder)
@@ -119,10 +119,10 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "
         if isinstance(there, dict) and isinstance(here, dict):
             yield from differences(there, here, f"{at}{name}.")
         else:
-            yield f"{at}{name}: {_shown(there)} there, {_shown(here)} now"
+            yield f"{at}{name}: {_format_value(there)} before, {_format_value(here)} now"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "nothing"
     text = json.dumps(value, ensure_ascii=False)

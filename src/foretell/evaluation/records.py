@@ -65,7 +65,7 @@ def parts(folder: Path) -> list[Path]:
 
 
 def read_records(folder: Path | str) -> list[Record]:
-    """Load every complete line of every part, each example and recipe once. Works during a run."""
+    """Load the complete lines of all parts, one per example and recipe. Works during a run."""
     found: dict[tuple[str, str], Record] = {}
     for path in parts(Path(folder)):
         for record, _ in lines(path):
@@ -94,7 +94,7 @@ def _record(line: bytes, path: Path) -> Record:
 
 
 def repair(folder: Path) -> None:
-    """Remove incomplete last lines, once no process holds the parts any more."""
+    """Wait until no process holds the parts, then remove incomplete last lines."""
     for path in parts(folder):
         with lock_file(_lock_of(path), PATIENCE), path.open("r+b") as file:
             written = file.read()
@@ -115,7 +115,7 @@ class Writer:
     file: BinaryIO
 
     def add(self, records: Sequence[Record]) -> None:
-        """Hand the records to the operating system: killing this process afterwards loses none of them."""
+        """Write and flush the records, so that none is lost if this process is killed."""
         written = (json.dumps(asdict(record), ensure_ascii=False) + "\n" for record in records)
         self.file.write("".join(written).encode())
         self.file.flush()

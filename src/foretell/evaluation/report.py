@@ -38,7 +38,7 @@ class ReportRow:
     settled: float  # share of examples that the stopping rule ended
     pairs: int
     step_speedup: float  # the first recipe's steps over this one's
-    budget_speedup: float  # the first recipe's budget over this one's steps: the paper's, which counts steps on pins
+    budget_speedup: float  # the paper's: the first recipe's budget (with pins) over this one's steps
     clock_speedup: float
     difference: float  # accuracy minus the first recipe's
     difference_low: float  # bootstrap over pairs, 95%
@@ -123,7 +123,7 @@ class Report:
 HEADINGS = (
     "recipe", "n", "accuracy", "95%", "fallback", "steps", "budget", "step speedup", "clock speedup", "forwards",
     "columns", "padded", "tokens per forward", "difference", "95%", "p", "agreement", "penalised speedup",
-)  # as in report.json  # fmt: skip
+)  # names as in report.json  # fmt: skip
 # Columns of one group stay in one table.
 GROUPS = ((1, 2, 3, 4), (5, 6), (7,), (8,), (9,), (10, 11), (12,), (13, 14, 15), (16,), (17,))
 WIDEST = 40  # characters of a recipe's name per line
@@ -166,30 +166,30 @@ def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], see
         accuracy=right / len(mine),
         accuracy_low=low,
         accuracy_high=high,
-        fallbacks=_fallbacks(mine),
+        fallbacks=_fallback_share(mine),
         steps=_mean([one.steps for one in mine]),
         budget=_mean([one.budget for one in mine]),
         forwards=_mean([one.forwards for one in mine]),
         columns=_mean([one.columns_needed for one in mine]),
-        padded=_padded(mine),
+        padded=_padding_share(mine),
         tokens_per_forward=sum(one.response_tokens for one in mine) / sum(one.forwards for one in mine),
         seconds=_mean([one.wall for one in mine]),
         settled=_mean([one.finish == "settled" for one in mine]),
-        **_paired(pairs, seed),
+        **_compare_pairs(pairs, seed),
     )
 
 
-def _fallbacks(records: Sequence[Record]) -> float | None:
+def _fallback_share(records: Sequence[Record]) -> float | None:
     recorded = [one.fallback for one in records if one.fallback is not None]
     return _mean(recorded) if recorded else None
 
 
-def _padded(records: Sequence[Record]) -> float | None:
+def _padding_share(records: Sequence[Record]) -> float | None:
     counted = [(one.columns_needed, one.columns_computed) for one in records if one.columns_computed]
     return 1 - sum(needed for needed, _ in counted) / sum(computed for _, computed in counted) if counted else None
 
 
-def _paired(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[str, Any]:
+def _compare_pairs(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[str, Any]:
     nan = float("nan")
     if not pairs:
         names = (

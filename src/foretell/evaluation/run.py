@@ -27,9 +27,9 @@ from foretell.evaluation.records import Record, alone, appending, part, read_rec
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.evaluation.workers import run_workers
 
-MAX_BATCHES = 8  # batches per chunk at most; then the next recipe has its turn
+MAX_BATCHES = 8  # maximum batches per chunk; then it is the next recipe's turn
 LONGEST_REASON = 200  # characters
-MIN_CHUNKS = 4  # per worker, if there are enough batches
+MIN_CHUNKS = 4  # minimum per worker, if there are enough batches
 
 Watch = Callable[[Record], None]
 
@@ -55,7 +55,7 @@ class Evaluation:
     quantize: str | None = None  # "int8"
     allow_code_execution: bool = False
     strict: bool = False  # count only answers that the text states
-    options: Mapping[str, Any] = field(default_factory=dict)  # for `generate`; they override the benchmark's
+    options: Mapping[str, Any] = field(default_factory=dict)  # options of `generate`; they override the benchmark's
 
     def __post_init__(self) -> None:
         within("batch_size", self.batch_size, 1, error=RequestError)
@@ -157,7 +157,7 @@ class PreparedEvaluation:
     def extends(self, stored: Mapping[str, Any]) -> bool:
         """Whether a stored manifest describes this evaluation with the same examples or a subset of them.
 
-        A subset is the first of these examples, or, if there is no limit now, the selection that its limit gave.
+        A subset is either the first of these examples or, if there is no limit now, those that its limit selects.
         """
         if not resized(stored, self.manifest()) or stored["examples"] > len(self.examples):
             return False
@@ -168,7 +168,7 @@ class PreparedEvaluation:
         return examples_hash(selected) == digest
 
     def manifest(self) -> dict[str, Any]:
-        """Return the manifest of this evaluation in the form that reading the file gives."""
+        """Return the manifest of this evaluation, as it would be read from its file."""
         evaluation, first = self.evaluation, self.examples[0]
         recipes = {
             recipe.name: {
@@ -191,7 +191,7 @@ class PreparedEvaluation:
             "trace": evaluation.trace,
             "device": evaluation.device,
             "dtype": evaluation.dtype,
-            "compile": evaluation.compile or None,  # null if not used, as in folders of versions that lacked it
+            "compile": evaluation.compile or None,  # null if not used, as in folders of older versions
             "strict": evaluation.strict or None,
             "quantize": evaluation.quantize,
             "workers": evaluation.workers,
@@ -242,7 +242,7 @@ def _load_engine(evaluation: Evaluation) -> Engine:
         quantize=evaluation.quantize,
     )
     engine.use_threads(1 if evaluation.workers > 1 else evaluation.threads)
-    engine.layouts = {}  # a benchmark brings its own layout
+    engine.layouts = {}  # a benchmark has its own layout
     return engine
 
 

@@ -26,7 +26,7 @@ class TaskRecipe:
 
     name: str  # the text that the user gave
     recipe: Recipe
-    options: Mapping[str, Any]  # for `generate`
+    options: Mapping[str, Any]  # options of `generate`
 
     @classmethod
     def of(cls, text: str, benchmark: Benchmark, given: Mapping[str, Any] | None = None) -> TaskRecipe:

@@ -30,7 +30,7 @@ class Point:
     high: float
 
 
-Groups = Mapping[str, Sequence[Point]]  # by the setting that varies; every group has the same recipes
+Groups = Mapping[str, Sequence[Point]]  # keyed by the setting that varies; every group has the same recipes
 
 
 def error_bars(points: Sequence[Point]) -> list[list[float]]:

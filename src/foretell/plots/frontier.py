@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from foretell.plots.labels import Box, cover_line, place_labels
 
 DEEP = 0.1  # points that lose more accuracy than this are drawn at the bottom
-POINTS = 72  # per inch
+POINTS = 72  # points per inch
 DOT = 5  # diameter in points
 EVEN: dict[str, Any] = {"color": "#c0392b", "linewidth": 0.8, "linestyle": ":"}
 ALONE, STOPPED, BEST = "#8a8a8a", "#3b78b5", "#2e9e4f"
@@ -112,7 +112,7 @@ def _label_points(axes: Axes, spots: Sequence[Spot], shown: Sequence[Spot], numb
     middle, size = ((frame.x0 + frame.x1) / 2, (frame.y0 + frame.y1) / 2), (frame.width, frame.height)
     inside = Box(*_scale(middle, scale), *_scale(size, scale))
     points = [to_page[spot] for spot in shown]
-    sizes = [(4.6 * len(str(numbers[spot.name])) + 2, 8.0) for spot in shown]  # of digits in a 7 point font
+    sizes = [(4.6 * len(str(numbers[spot.name])) + 2, 8.0) for spot in shown]  # digits in a 7 point font
     for spot, point, box in zip(shown, points, place_labels(points, sizes, inside, taken), strict=True):
         axes.annotate(
             str(numbers[spot.name]),

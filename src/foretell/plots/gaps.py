@@ -47,7 +47,7 @@ class GapPanel:
 
 
 def quantile_band(curves: Sequence[Tensor], quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> Tensor:
-    """Return quantiles over the curves [T] at each step, without curves that ended or are infinite there. [Q, T]"""
+    """Return quantiles over the curves [T] at each step, ignoring curves that ended or are infinite there. [Q, T]"""
     stacked = torch.full((len(curves), max(map(len, curves))), math.nan)
     for row, curve in zip(stacked, curves, strict=True):
         row[: len(curve)] = torch.where(curve.isfinite(), curve, math.nan)

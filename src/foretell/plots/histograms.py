@@ -30,7 +30,7 @@ def progress(steps: Sequence[int], total: int) -> list[float]:
 
 
 def share_by(values: Sequence[float], mark: float) -> float | None:
-    """Return the share of the values that are at most `mark` percent; None without values."""
+    """Return the share of the values that are at most `mark` percent; None if there are none."""
     return sum(value <= mark + 1e-9 for value in values) / len(values) if values else None
 
 
@@ -60,7 +60,7 @@ def plot_histograms(panels: Sequence[HistogramPanel], columns: int, xlabel: str,
     )
     for axes, panel in zip(grid.flat, panels, strict=False):
         _draw(axes, panel, marks)
-        axes.set_ylim(0, min(100, 1.1 * max(top, 1)))  # no share is larger
+        axes.set_ylim(0, min(100, 1.1 * max(top, 1)))  # shares are at most 100
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     figure.supxlabel(xlabel, fontsize=8)
@@ -85,7 +85,7 @@ def _draw(axes: Axes, panel: HistogramPanel, marks: Sequence[float]) -> None:
                 style: dict[str, Any] = {"fontsize": 6.5, "color": colour, "ha": "center", "va": "bottom"}
                 where = (mark, 1.01 + LINE * (1 - line))
                 axes.text(*where, f"{100 * share:.0f}%", transform=axes.get_xaxis_transform(), **style)
-    axes.set_title(panel.title, fontsize=8.5, pad=22 if marks else None)  # above the shares
+    axes.set_title(panel.title, fontsize=8.5, pad=22 if marks else None)  # place the title above the shares
     axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)

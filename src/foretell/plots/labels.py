@@ -49,20 +49,20 @@ def place_labels(points: Sequence[Pair], sizes: Sequence[Pair], inside: Box, tak
     """
     boxes: list[Box] = []
     for point, size in zip(points, sizes, strict=True):
-        tried = [box for box in _around(point, size) if box.within(inside)]
-        boxes.append(min(tried, key=lambda box: _trouble(box, point, taken, boxes)))
+        tried = [box for box in _boxes_around(point, size) if box.within(inside)]
+        boxes.append(min(tried, key=lambda box: _count_conflicts(box, point, taken, boxes)))
     return boxes
 
 
-def _around(point: Pair, size: Pair) -> Iterator[Box]:
+def _boxes_around(point: Pair, size: Pair) -> Iterator[Box]:
     for radius in RADII:
         for turn in range(TURNS):
             angle = 2 * math.pi * turn / TURNS
             yield Box(point[0] + radius * math.sin(angle), point[1] + radius * math.cos(angle), *size)
 
 
-def _trouble(box: Box, point: Pair, taken: Sequence[Box], boxes: Sequence[Box]) -> tuple[int, int]:
-    """Count what the label covers, then what makes it ambiguous which point it belongs to; both are 0 at a good place.
+def _count_conflicts(box: Box, point: Pair, taken: Sequence[Box], boxes: Sequence[Box]) -> tuple[int, int]:
+    """Count the things that the label covers, and those that make its point ambiguous; both are 0 at a good place.
 
     Ambiguous: what its leader line crosses, and what is nearer to it than its own point. A leader line through another
     label counts as covering it.

@@ -16,7 +16,7 @@ class Series:
 
     sizes: Sequence[float]
     measured: Sequence[float]
-    expected: Sequence[float]  # for example operations; only its shape matters
+    expected: Sequence[float]  # e.g. operations; only the shape of the curve matters
 
     @property
     def slopes(self) -> tuple[float, float]:

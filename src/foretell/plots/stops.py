@@ -15,7 +15,7 @@ MARKERS = ("o", "^", "s", "D")
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """One stopping rule: `what` and `how` name its row, `how` also its mark; the risk has an interval."""
+    """One stopping rule: `what` and `how` name its row, and `how` selects its mark."""
 
     what: str
     how: str
@@ -60,7 +60,7 @@ def _draw(axes: Axes, points: Sequence[Stopped], every: Mapping[str, str]) -> No
     axes.text(1.02, -0.85, "speedup", transform=axes.get_yaxis_transform(), fontsize=7, va="center")
     axes.set_yticks(range(len(every)), list(every))
     axes.set_ylim(len(every) - 0.5, -0.5)  # the first row on top
-    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])  # so that a mark at 0 is not cut
+    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])  # avoids clipping a mark at 0
     axes.tick_params(labelsize=7)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

@@ -14,7 +14,7 @@ HELD_OUT_IN = 10  # one core in ten is never trained on
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the response and its level, which says how late a decoder can know it.
+    """A part of the response and its level: how late a decoder can predict it.
 
     Level 0 is fixed wording, level 1 is copied from the prompt, and higher levels must be computed one after the other.
     """
@@ -27,7 +27,7 @@ class Piece:
 class Problem:
     """One question with its worked answer."""
 
-    core: str  # the operations and numbers without names and wording; it decides what is held out
+    core: str  # operations and numbers without names and wording; decides whether it is held out
     prompt: str
     pieces: tuple[Piece, ...]  # everything before the suffix
     suffix: str  # announces the answer; empty if the whole response is the answer

@@ -14,7 +14,7 @@ from foretell.tasks.problem import Piece, Problem
 
 SIDE = 4
 CELLS = SIDE * SIDE
-FEWEST, MOST = 4, 12  # givens
+FEWEST, MOST = 4, 12  # number of givens
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Sudoku:
             grid = int(rng.integers(len(grids)))
             given = rng.permutation(CELLS)[:count]
             wanted = np.uint16(sum(1 << int(cell) for cell in given))
-            # Every grid agrees with itself, so exactly one agreement on all givens means one solution.
+            # Every grid agrees with itself, so the solution is unique if only one grid agrees on all givens.
             if ((agreement[grid] & wanted) == wanted).sum() == 1:
                 return make_problem(grids[grid], {int(cell) for cell in given})
 

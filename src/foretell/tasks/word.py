@@ -183,7 +183,7 @@ def draw_question(rng: Generator, story: Story) -> str:
 
 
 def write_chain(story: Story) -> tuple[Piece, ...]:
-    """Return the steps as pieces. The first operand of a step includes the blank after the step before."""
+    """Return the steps as pieces. The first operand of a step includes the blank after the previous step."""
     pieces: list[Piece] = []
     for index, step in enumerate(story.steps):
         blank = " " if index else ""

@@ -73,13 +73,13 @@ class Encoder:
         return encoding
 
     def encode_pieces(self, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
-        """Return the tokens of the joined pieces with the level of their last letter, since blanks come first."""
+        """Return tokens of the joined pieces, each with the level of its last character (the first may be blank)."""
         levels = [piece.level for piece in pieces for _ in piece.text]
         encoding = self.encode("".join(piece.text for piece in pieces))
         return [(token, levels[end - 1]) for token, (_, end) in zip(encoding.ids, encoding.offsets, strict=True)]
 
     def lay_out(self, problem: Problem, window: int, *, pinned: bool) -> TrainingRow:
-        """Lay a response out; with `pinned`, the suffix and the answer end the window, otherwise EOS tokens do."""
+        """Lay out a response. The window ends with the suffix and the answer if `pinned`, otherwise with EOS tokens."""
         chain = self.encode_pieces(problem.pieces)
         suffix = self.encode_pieces((Piece(problem.suffix),))
         answer = self.encode_pieces((Piece(problem.answer, problem.level),))

@@ -41,10 +41,10 @@ class RunConfig(ABC):
     seed: int = 0
     processes: int = 2
     average_every: int = 10  # steps between averagings of the parameters
-    second_beta: float = 0.95  # of AdamW
+    second_beta: float = 0.95  # AdamW's second beta
     weight_decay: float = 0.01
     clip: float = 1.0
-    ema: float = 0.9  # share kept at each averaging
+    ema: float = 0.9  # share of the running average kept at each update
     eos_weight: float = 0.2
     log_every: int = 50
     save_every: int = 500
@@ -77,7 +77,7 @@ class RunConfig(ABC):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tasks that are trained at any time."""
+        """The tasks that are trained in any phase."""
         return tuple(self.mix)
 
     def phase(self, step: int) -> Phase:  # noqa: ARG002  constant, unless a subclass overrides it
@@ -93,7 +93,7 @@ class RunConfig(ABC):
         try:
             values = cls.complete(tomllib.loads(file.read_text()), file.parent)
             hints = get_type_hints(cls) | {"pairs": tuple[PairsFile, ...]}
-            known = [(each.name, hints[each.name], *_optional(each)) for each in fields(cls) if each.init]
+            known = [(each.name, hints[each.name], *_default_argument(each)) for each in fields(cls) if each.init]
             shape = msgspec.defstruct("Settings", known, kw_only=True)
             given = convert(values, shape, RecipeError, lambda _, path: (file.parent / path).resolve())
             settings = {name: getattr(given, name) for name in values}
@@ -102,7 +102,7 @@ class RunConfig(ABC):
             return cls(**settings)
         except OSError as error:
             raise StorageError(f"cannot read {file}: {error.strerror}") from error
-        except (ForetellError, ValueError) as error:  # also what is no TOML
+        except (ForetellError, ValueError) as error:  # ValueError: also invalid TOML
             raise RecipeError(f"{file}: {error}") from error
 
     @classmethod
@@ -120,11 +120,11 @@ class PairsFile(msgspec.Struct, forbid_unknown_fields=True):
     block: int
 
 
-def _optional(each: Field[Any]) -> tuple[None, ...]:
+def _default_argument(each: Field[Any]) -> tuple[None, ...]:
     return () if each.default is MISSING and each.default_factory is MISSING else (None,)
 
 
-def rising(pace: tuple[tuple[float, float], ...]) -> None:
+def check_rising(pace: tuple[tuple[float, float], ...]) -> None:
     """Raise RecipeError unless the points of a pace are in order."""
     if list(pace) != sorted(pace, key=lambda point: point[0]):
         raise RecipeError(f"the steps of the pace must rise, got {[at for at, _ in pace]}")
@@ -137,13 +137,13 @@ class TrainRecipe(RunConfig):
     later: tuple[Phase, ...] = ()  # other shares or masking from a later step
     pace: tuple[tuple[int, float], ...] = ()  # (step, factor of the learning rate); default: up, level, down
     matrix_rate: float = 0.002  # learning rate of the matrices inside the blocks
-    other_rate: float = 0.004  # of everything else
+    other_rate: float = 0.004  # learning rate of all other parameters
 
     def __post_init__(self) -> None:
         if not self.pace:
             usual = ((0, 0.01), (self.steps // 50, 1.0), (self.steps // 2, 1.0), (self.steps, 0.0))
             object.__setattr__(self, "pace", usual)
-        rising(self.pace)
+        check_rising(self.pace)
         RunConfig.__post_init__(self)
 
     @property
@@ -160,7 +160,7 @@ class TrainRecipe(RunConfig):
         try:
             later = [each | {"masking": masking | each.get("masking", {})} for each in values.get("later", ())]
         except (TypeError, AttributeError):
-            return values  # a value that is no table: the conversion reports it
+            return values  # not a table: the conversion reports the error
         return values | {"later": later}
 
 
@@ -168,7 +168,7 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
     """One round of distilling: the teacher decodes a window of N in N / tokens steps, the student in half of them."""
 
     tokens: float  # revealed per teacher step, on average
-    steps: int  # of training
+    steps: int  # training steps
 
     def __post_init__(self) -> None:
         within("the tokens of a teacher's step", self.tokens, 0.01)
@@ -184,7 +184,7 @@ class DistilRecipe(RunConfig):
     """Every setting of a distilling run."""
 
     rounds: tuple[Round, ...]
-    steps: int = field(init=False)  # of all rounds
+    steps: int = field(init=False)  # sum over all rounds
     direction: str = "reverse"  # KL(student || teacher), or `forward`: KL(teacher || student)
     rate: float = 3e-4  # learning rate
     pace: tuple[tuple[float, float], ...] = ()  # (share of a round, factor of the rate); default: warm up, then level
@@ -199,7 +199,7 @@ class DistilRecipe(RunConfig):
         object.__setattr__(self, "steps", sum(each.steps for each in self.rounds))
         if not self.pace:
             object.__setattr__(self, "pace", ((0.0, 0.01), (0.02, 1.0), (1.0, 1.0)))
-        rising(self.pace)
+        check_rising(self.pace)
         for at, _ in self.pace:
             within("the share of a round in the pace", at, 0.0, 1.0)
         one_of("direction", self.direction, DIRECTIONS)

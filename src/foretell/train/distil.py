@@ -3,7 +3,7 @@
 The method is Deschenaux and Gulcehre's ("Beyond Autoregression: Fast LLMs via Self-Distillation Through Time"), on
 response positions only, as the Prophet paper applies it to LLaDA. Responses are masked as in training (`Masking`): t
 is uniform, and a share of the rows is masked in an order that a decoder could have followed. Each round halves the
-steps that a decoder needs; the next round uses the averaged student of the last one as its teacher and student.
+steps that a decoder needs; the averaged student is then both the teacher and the first student of the next round.
 """
 
 from __future__ import annotations

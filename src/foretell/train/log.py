@@ -26,7 +26,7 @@ class Log:
         self.losses: dict[str, list[float]] = {name: [] for name in recipe.names}
         if self.active:
             recipe.out.mkdir(parents=True, exist_ok=True)
-            kept = [x for x in self.lines() if x["step"] <= start]  # what came after the checkpoint is done again
+            kept = [x for x in self.lines() if x["step"] <= start]  # later steps are repeated
             write_file(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def lines(self) -> list[dict[str, Any]]:

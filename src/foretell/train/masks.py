@@ -27,7 +27,7 @@ class Masking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     decoding: float = 0.5  # share of rows in a decoder's order
     aimed: float = 0.6  # share of those that are cut at a token that must be computed
-    focus: float = 0.0  # in those, how many tokens ahead the loss weight fades; 0: equal weights
+    focus: float = 0.0  # in cut rows, tokens over which the loss weight fades; 0: equal weights
 
     def draw(self, rng: Generator, level: Ints, free: Bools, block: int) -> tuple[Bools, Floats]:
         """Draw hidden positions [b, N] of responses with `level` [b, N], and the weight of each in its row.
@@ -59,14 +59,14 @@ def select_latest(keys: Floats, count: Ints) -> Bools:
 
 
 def weigh_by_nearness(keys: Floats, hidden: Bools, focus: float) -> Floats:
-    """Return weights that fall from the next token a decoder would fill to the last, which is not yet predictable."""
+    """Return weights that fall in the order in which a decoder fills tokens: late tokens are not yet predictable."""
     ahead = np.argsort(np.argsort(keys, axis=1), axis=1) - np.sum(~hidden, axis=1, keepdims=True)
     fading: Floats = np.exp(-ahead.clip(0) / focus)
     return FAR + (1 - FAR) * fading
 
 
 def draw_order(rng: Generator, level: Ints, block: int) -> Floats:
-    """Draw when each position is filled: block by block, in a block by level or not, roughly left to right."""
+    """Draw when each position is filled: by block, in some rows by level, then roughly left to right."""
     rows, size = level.shape
     position = np.arange(size)
     jitter = rng.choice(JITTER, size=(rows, 1)) * rng.random((rows, size))

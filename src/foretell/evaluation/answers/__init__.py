@@ -2,8 +2,8 @@
 
 If a text has several answers, the last explicit statement counts ("the answer is ...", "Answer: ...", "#### ...",
 "\\boxed{...}"). Without a statement, each function tries the weaker forms that its docstring lists, unless `strict` is
-set. The result is None if nothing is found. Every function takes time proportional to the length of its text: repeats
-in regular expressions are bounded, or possessive after a character that they cannot match, so none is tried twice.
+set. The result is None if nothing is found. Every function takes time proportional to the length of its text, because
+every repeat in a regular expression is bounded, or is possessive and follows a character that it cannot match.
 """
 
 from __future__ import annotations

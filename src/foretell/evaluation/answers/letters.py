@@ -26,7 +26,7 @@ HEAD = (
     rf"(?:\s*+[:=]|\s++{VERB})|\b(?:choose|chose|pick|select|go\s++with|opt\s++for)\b)"
 )
 PRAISE = r"(?:is|must\s++be)\s++(?:the\s++)?(?:correct|right|best|true|answer)\b|it\s++is\b"
-RIGHT = r"(?:(?:correct|right)(?=[.!,;\n]|\Z)|Correct(?=[.!,;]))"  # a line that consists of it would be an option
+RIGHT = r"(?:(?:correct|right)(?=[.!,;\n]|\Z)|Correct(?=[.!,;]))"  # alone on its line it would be an option
 CUE = r"(?i:\b(?:is|be|it's|so|thus|hence|therefore|think|say|leaves|option|choice)),?\s[*\"'`]{0,3}"
 # Words before or after a letter that rule it out, unless it is stated.
 REFUSED = r"(?<!not )(?<!not \()(?<!than )(?<!over )(?<!instead of )"
@@ -45,8 +45,8 @@ class Patterns:
     opening: re.Pattern[str]  # at the start of a line
     alone: re.Pattern[str]  # anywhere
     listed: re.Pattern[str]  # as the mark of an option in a list
-    before: re.Pattern[str]  # another letter with "or" or "and" before it
-    after: re.Pattern[str]  # the same after it
+    before: re.Pattern[str]  # finds another letter and "or" or "and" before it
+    after: re.Pattern[str]  # finds the same after it
 
 
 @cache
@@ -125,7 +125,7 @@ def _single_letter(match: re.Match[str], known: Patterns) -> str | None:
 def _without_lists(text: str, letters: str) -> str:
     """Remove lists of two or more options in order, from the first letter to the end of the last option's sentence."""
     marks = list(compile_patterns(letters).listed.finditer(text))
-    lists: dict[int, int] = {}  # end of each list by its start
+    lists: dict[int, int] = {}  # start of each list -> its end
     first = count = 0
     for mark, stop in zip(marks, [*(one.start() for one in marks[1:]), len(text)], strict=False):
         place = letters.index((mark[1] or mark[3]).upper())

@@ -48,24 +48,24 @@ def find_number(text: str, *, strict: bool = False) -> str | None:
     if stated is not None or strict:
         return stated
     plain = normalise(text)
-    return _first_written(reversed([*NUMBER.finditer(plain)])) or _first_spelled(reversed([*SPELLED.finditer(plain)]))
+    return _find_digits(reversed([*NUMBER.finditer(plain)])) or _find_words(reversed([*SPELLED.finditer(plain)]))
 
 
 def find_stated_number(text: str) -> str | None:
     """Return the number in the last explicit statement that contains one, in digits or else in words.
 
-    In its sentence, it is the first number after the last "=", else after the last "so" if words come first, else the
-    first number.
+    Of a sentence, this is the first number after the last "=". Without "=", it is the first number after the last "so",
+    unless the sentence starts with a number; otherwise the first number.
     """
     clauses = [clause.lstrip(LEAD) for clause in find_statements(normalise(text))]
     in_digits = (_find_conclusion(_sentence(clause)) for clause in clauses)
-    in_words = (_first_spelled(SPELLED.finditer(_sentence(one)), start=0) for one in clauses if not NUMBER.search(one))
+    in_words = (_find_words(SPELLED.finditer(_sentence(one)), start=0) for one in clauses if not NUMBER.search(one))
     return next((found for read in (in_digits, in_words) for found in read if found is not None), None)
 
 
 def normalise_number(text: str) -> str | None:
     """Return the first number, normalised: "$1,234.00" as "1234"; "1/2", "0.50" and ".5" as "0.5"; "25%" as "25"."""
-    return _first_written(NUMBER.finditer(normalise(text)))
+    return _find_digits(NUMBER.finditer(normalise(text)))
 
 
 def _sentence(clause: str) -> str:
@@ -78,16 +78,16 @@ def _find_conclusion(sentence: str) -> str | None:
         parts = [sentence.rpartition("=")[2]]
     elif NUMBER.match(sentence.lstrip(f"{LEAD}([{{<\\")) is None:
         parts = CONCLUSION.split(sentence)[:0:-1]
-    found = (_first_written(NUMBER.finditer(part)) for part in (*parts, sentence))
+    found = (_find_digits(NUMBER.finditer(part)) for part in (*parts, sentence))
     return next((one for one in found if one is not None), None)
 
 
-def _first_written(matches: Iterable[re.Match[str]]) -> str | None:
+def _find_digits(matches: Iterable[re.Match[str]]) -> str | None:
     values = (_parse_value(match) for match in matches)
     return next((_format(value) for value in values if value is not None), None)
 
 
-def _first_spelled(matches: Iterable[re.Match[str]], start: int | None = None) -> str | None:
+def _find_words(matches: Iterable[re.Match[str]], start: int | None = None) -> str | None:
     """Return the first number in words. "One" is also a pronoun, so on its own it counts only at `start`."""
     for match in matches:
         if match["words"].lower() == "one" and match.start() != start:

@@ -10,7 +10,7 @@ import warnings
 from foretell.evaluation.answers.statements import SPECIAL
 
 LONGEST = 20_000  # characters; a longer block is not parsed and stays unchanged
-CUTS = 8  # passages that are removed from a block at most
+CUTS = 8  # maximum number of passages removed from a block
 OPENING = re.compile(r"`{3,}+|^[ \t]{0,3}~{3,}+")
 LABELLED = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)[ \t]*+\w[\w+.-]*+[ \t]*+")
 WORD = re.compile(r"[ \t]*+[\w+.-]*+[ \t]*+")
@@ -33,7 +33,7 @@ def find_code(text: str, *, strict: bool = False) -> str | None:
         blocks = [whole]
     written = [block.strip("\n").rstrip() for block in blocks if block.strip()]
     programs = [program for program in map(_without_prose, written) if program] or written
-    defining = _latest(programs)
+    defining = _drop_redefined(programs)
     if defining:
         return defining[0] if len(defining) == 1 else "\n\n\n".join(map(textwrap.dedent, defining))
     returning = [program for program in programs if RETURN.search(program)]
@@ -41,15 +41,15 @@ def find_code(text: str, *, strict: bool = False) -> str | None:
 
 
 def _blocks(text: str) -> list[str]:
-    """Return the text between fences. Fences in triple-quoted strings do not count if all such strings end."""
+    """Return the text between fences. Fences in triple-quoted strings are ignored if all these strings end."""
     found, whole = _split(text, quoted=True)
     return found if whole else _split(text, quoted=False)[0]
 
 
 def _split(text: str, *, quoted: bool) -> tuple[list[str], bool]:
-    """Return the blocks of a text and whether all strings in them end; if `quoted`, fences in strings do not count."""
+    """Return the blocks of a text and whether all strings in them end; if `quoted`, ignore fences in strings."""
     blocks: list[list[str]] = []
-    fence = quote = ""  # the ones that are open
+    fence = quote = ""  # the fence and the quote that are open
     for line in text.split("\n"):
         rest = line
         if not fence:
@@ -119,8 +119,8 @@ def _first_error(lines: list[str]) -> int | None:
     return None
 
 
-def _latest(programs: list[str]) -> list[str]:
-    """Return, in order, the programs whose names no later one defines; an empty list if none defines anything."""
+def _drop_redefined(programs: list[str]) -> list[str]:
+    """Return, in order, the programs with definitions that no later program repeats."""
     kept: list[str] = []
     known: set[str] = set()
     for program in reversed(programs):

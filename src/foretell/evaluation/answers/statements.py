@@ -33,7 +33,7 @@ STATEMENT = re.compile(
 
 
 def clean(text: str) -> str:
-    """Remove special tokens and replace all variants of minus, blank and comma by one."""
+    """Remove special tokens and replace every variant of minus, blank and comma by the ASCII character."""
     return SPECIAL.sub(" ", text).translate(SIGNS)
 
 

@@ -20,7 +20,7 @@ from foretell.evaluation.benchmarks.without_suffix import WithoutSuffix, has_suf
 from foretell.policies.stop.schedules import Staged
 from foretell.tasks import TASKS, Problem, Task, draw
 
-DEFAULT_COUNT = 1000  # problems if no limit is given: there is no "all"
+DEFAULT_COUNT = 1000  # number of problems if no limit is given
 MAX_REPEATS = 20_000  # draws in a row without a new problem, after which the supply counts as exhausted
 ANSWER = re.compile(r"The answer is (\S+)\s*$")
 
@@ -55,7 +55,7 @@ class Bundled:
         return Staged()
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
-        """Return `limit` problems (default: 1000) with distinct cores; a smaller limit returns the first of them."""
+        """Return `limit` problems (default: 1000) with distinct cores; a smaller limit returns a prefix of these."""
         if source is not None:
             raise RequestError(f"{self.name} generates its problems and reads no file, but {source} was given")
         count = DEFAULT_COUNT if limit is None else limit

@@ -34,7 +34,7 @@ class Code:
 
     name: str
     source: Source
-    example: Callable[[DataRow], Example]  # its `data` contains the "tests"
+    example: Callable[[DataRow], Example]  # the example's `data` contains the "tests"
     program: Callable[[Example, str], str]  # returns the program to test, given the answer
     allow_execution: bool = False
     thresholds: Staged = Staged(7.5, 5.0, 4.5)

@@ -25,7 +25,7 @@ TASK = (
     "exactly once and only + - * /, where the result of an equation may be used in a later one. Write them on one "
     "line, separated by commas."
 )
-# 32 / 32 / 32, as in the paper (one token per digit or sign). Four equations of five numbers need more.
+# 32 / 32 / 32, as in the paper (one token per digit or sign). With five numbers, four equations need more.
 WINDOWS = {3: 32, 4: 32, 5: 48}
 
 

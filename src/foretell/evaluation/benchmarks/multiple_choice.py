@@ -16,8 +16,8 @@ from foretell.evaluation.benchmarks.source import DataRow, Source, fingerprint, 
 from foretell.policies.stop.schedules import Staged
 
 SUFFIX = " The answer is"
-# 64 / 64 / 16, as in the paper. It does not say where the letter is; we leave three positions after it for a full stop
-# and the end of the turn. In LLaDA's and Dream's vocabularies, the letter with the blank before it (" B") is one
+# 64 / 64 / 16, as in the paper, which does not say where the letter is; we leave three positions after it for a full
+# stop and the end of the turn. In LLaDA's and Dream's vocabularies, the letter with the blank before it (" B") is one
 # token and SUFFIX is three.
 SHORT: Mapping[str, Any] = {
     "max_new_tokens": 64,

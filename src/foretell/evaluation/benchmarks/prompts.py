@@ -18,7 +18,7 @@ from foretell.policies.stop.schedules import Staged
 LABELLED = "labelled"  # key in an example's data: whether the file has an answer for it
 LIST = "the list of prompts"
 
-Given = Prompt | Mapping[str, Any]  # anything that a line of a file may be, or a list of messages
+Given = Prompt | Mapping[str, Any]  # anything that a line of a file may hold, or a list of messages
 
 
 @dataclass(frozen=True, slots=True)

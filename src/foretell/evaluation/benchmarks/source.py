@@ -189,7 +189,7 @@ def number_duplicates(examples: Sequence[Example]) -> list[Example]:
 
 
 def pick(examples: Sequence[Example], limit: int | None, seed: int) -> list[Example]:
-    """Return all examples, or `limit` chosen and ordered by `seed`; a smaller limit returns the first of them."""
+    """Return all examples, or `limit` chosen and ordered by `seed`; a smaller limit returns a prefix of these."""
     if limit is None:
         return list(examples)
     if limit < 1:

@@ -62,7 +62,7 @@ class Sudoku4x4:
 
 
 def is_solved(puzzle: str, grid: str) -> bool:
-    """Whether a grid keeps the givens and obeys the rules, by the check of the bundled task."""
+    """Whether a grid keeps the givens and obeys the rules, as the bundled task checks it."""
     if re.fullmatch(r"[0-4]{4}(\n[0-4]{4}){3}", puzzle) is None:
         return False
     return Sudoku().check(Problem(puzzle, puzzle, (), "", "", 0), grid)

@@ -80,7 +80,7 @@ class Foretell(LM):  # type: ignore[misc]
         return made
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Return LLaDA's estimate of the bound, and whether greedy decoding gives the same tokens."""
+        """Return LLaDA's estimate of the likelihood bound, and whether greedy decoding gives the same tokens."""
         found = []
         for request in _with_progress(requests, disable_tqdm):
             prompt, target = self._split(*request.args)
@@ -92,7 +92,7 @@ class Foretell(LM):  # type: ignore[misc]
         return found
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Return the estimate for whole texts. It bounds the joint likelihood of all tokens, in no order."""
+        """Return the estimate for whole texts. It bounds the joint likelihood of all tokens, regardless of order."""
         made = []
         for request in _with_progress(requests, disable_tqdm):
             tokens = self.engine.codec.encode(request.args[0])

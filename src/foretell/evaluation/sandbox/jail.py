@@ -25,7 +25,7 @@ SYS_MOUNT_SETATTR, AT_RECURSIVE, READ_ONLY = 442, 0x8000, 1
 SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 444, 445, 446
 O_PATH = 0x200000
 WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
-# All rights that change a file system: write, remove and make of every kind; then those of later kernels.
+# All rights to change a file system (write, remove, create), then those that later Landlock versions added.
 CHANGES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 ADDED = {2: 1 << 13, 3: TRUNCATE, 5: 1 << 15}
 SET_DUMPABLE, KEEP_CAPS, NO_NEW_PRIVILEGES = 4, 8, 38  # options of prctl(2)
@@ -49,7 +49,7 @@ def main() -> None:
     else:
         others = 0 if spaces else _count_tasks(owner)  # a user namespace has its own count of processes
         if LINUX:
-            _set_capabilities(0)  # the rights in a new user namespace would allow to mount everything again
+            _set_capabilities(0)  # with the rights of a new user namespace it could remount everything
     if os.fork() == 0:  # the first process of a new pid namespace: when it ends, all others are killed
         _guard(job, report, folder, {"isolated": spaces, "mounts": mounts}, others)
     _, status = os.wait()
@@ -77,7 +77,7 @@ def _exit_code(status: int) -> int:
 
 
 def _run(parts: list[str], nonce: str, report: int) -> None:
-    """Run the parts one after the other in one module; only reaching the end of the last part is a pass."""
+    """Run the parts in order in one module; it is a pass only if the last part runs to its end."""
     module = types.ModuleType("candidate")  # not __main__, so that `if __name__ == ...` blocks do not run
     sys.modules["candidate"], ours = module, os.getpid()
     try:
@@ -114,7 +114,7 @@ def _set_limits(limits: dict[str, int], others: int) -> None:
         resource.RLIMIT_CPU: (seconds, seconds + 1),
         resource.RLIMIT_AS: (limits["memory"],) * 2,
         resource.RLIMIT_FSIZE: (size, size),
-        resource.RLIMIT_NPROC: (limits["processes"] + others + 3,) * 2,  # three for the jail
+        resource.RLIMIT_NPROC: (limits["processes"] + others + 3,) * 2,  # the jail needs three
         resource.RLIMIT_NOFILE: (128, 128),
         resource.RLIMIT_CORE: (0, 0),
     }
@@ -166,7 +166,7 @@ def _drop_privileges(folder: str) -> int:
     os.setresgid(chosen, chosen, chosen)
     os.setresuid(chosen, chosen, chosen)
     if LINUX:
-        # Another user cannot reach an interpreter in root's home, so the right to read is kept then.
+        # Another user cannot reach an interpreter in root's home: in that case, keep the right to read.
         _set_capabilities(READ_ANYTHING if keeps else 0)
     return _count_tasks(chosen) if chosen == NOBODY else 0
 
@@ -199,7 +199,7 @@ def _count_tasks(user: int) -> int:
 
 
 def _restrict_writes(folder: str) -> bool:
-    """Forbid changes outside `folder`, and TCP, by Landlock; return False before version 3, which allows truncation."""
+    """Forbid TCP and changes outside `folder` with Landlock. Returns False below version 3 (allows truncation)."""
     version = libc.syscall(SYS_LANDLOCK_CREATE, None, 0, 1)
     if version < 3:
         return False

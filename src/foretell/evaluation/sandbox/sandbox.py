@@ -7,7 +7,7 @@ that it started is killed when it ends. On Linux it also gets, if the kernel all
 * separate namespaces for network and processes (`isolated`): no network, and no process outlives the run;
 * a read-only view of all file systems except its directory, and Landlock (version 3, Linux 6.2) with the same effect
   (`contained`). Landlock alone does not protect the permission bits and times of the user's files;
-* if we are root, the rights of another user (and reading everything, if that user cannot reach the interpreter).
+* if we are root, the rights of another user (and the right to read everything, if it cannot reach the interpreter).
 
 Not guaranteed: that a candidate cannot *read* what we can read, that its total memory is bounded (the limit applies to
 each of up to 16 processes), or that the kernel has no vulnerabilities. Without namespaces and Landlock only the limits
@@ -73,7 +73,7 @@ class Verdict:
     reason: str  # one line; empty for a pass
     output: str  # the last characters that it printed
     seconds: float
-    isolated: bool  # it had no network and no process can have outlived it
+    isolated: bool  # it had no network, and no process can outlive it
     contained: bool  # it could not write outside its directory
 
     @property
