@@ -168,7 +168,7 @@ def test_a_recipe_that_the_model_cannot_do_fails_alone(engine: foretell.Engine) 
     )
     assert isinstance(done, foretell.Completion)
     assert isinstance(failed, foretell.Failure)
-    assert "keeps no cache" in str(failed)
+    assert "has no cache" in str(failed)
 
 
 def test_usage_adds_up(engine: foretell.Engine) -> None:
@@ -314,7 +314,7 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ({"stop": ["\n"]}, RequestError, r"stop must be a rule.*are stop_strings \(--stop-string\)"),
         ({"batch_size": 0}, RequestError, "batch_size must be at least 1"),
         ({"threshold": 0.9, "dynamic_threshold": 0.9}, RequestError, "another name of 'threshold'"),
-        ({"threshold": 0.9, "eb_threshold": 0.1}, RequestError, "are two rules for which masks are filled at once"),
+        ({"threshold": 0.9, "eb_threshold": 0.1}, RequestError, "both choose which masks are filled at once"),
         ({"threshold": 1.1}, RecipeError, "threshold's value must be from 0 to 1, got 1.1"),
         ({"recipe": "prophet", "threshold": 0.9}, RecipeError, "counts filled tokens"),
     ],

@@ -150,7 +150,7 @@ def test_a_window_that_is_too_long_names_the_option(tmp_path: Path) -> None:
 
 
 def test_there_is_no_cache(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="BertForMaskedLM keeps no cache"):
+    with pytest.raises(ModelError, match="BertForMaskedLM has no cache"):
         load_model(write(tmp_path, KINDS["bert"]())).new_cache(1, 2)
 
 

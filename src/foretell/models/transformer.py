@@ -30,7 +30,7 @@ class TransformerConfig:
     norm_eps: float = 1e-5
     qkv_bias: bool = False  # Dream (Qwen2) has one, LLaDA does not
     tied: bool = False  # the head is the embedding
-    context: int = UNBOUNDED  # most tokens of prompt and window together
+    context: int = UNBOUNDED  # the limit of prompt and window together, in tokens
     outputs: int | None = None  # rows of the head; None: the same as the embedding
 
     @property
@@ -41,8 +41,8 @@ class TransformerConfig:
 class DenseKV:
     """Implements `parts.KVStore` with two dense tensors. Columns that are not computed keep their old values.
 
-    The tensors have spare room, so that a row can be added or removed without copying all others: the first rows
-    are in use, and the last columns, because a canvas grows to the left.
+    The tensors have spare room, so that a row can be added or removed without copying all others. The first rows
+    and the last columns are in use, because a canvas grows to the left.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, selected: Tensor | None = None) -> None:
@@ -79,7 +79,7 @@ class DenseKV:
             width = width if columns <= width else -(-columns // COLUMNS) * COLUMNS
             self.keys, self.values = (self._copy_to_larger(part, room, width) for part in (self.keys, self.values))
         else:
-            for part in (self.keys, self.values):  # a NaN left by another request would pass through any mask
+            for part in (self.keys, self.values):  # attention masks do not stop a NaN that another request left
                 part[:, self.rows : rows] = 0
                 part[:, : self.rows, :, width - columns : width - self.columns] = 0
         self.rows, self.columns = rows, columns

@@ -16,7 +16,7 @@ from foretell.policies.region.sought import locate_answer
 
 # A bracket followed by what can begin JSON, because prose has brackets too.
 _OPENING = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*(?:[\[{\]\"0-9-]|true|false|null))")
-_BLANKS = re.compile(r"[\s,:]*")  # also what separates the members of text that is known to parse
+_BLANKS = re.compile(r"[\s,:]*")  # also matches separators, because the text is known to parse
 _DECODER = JSONDecoder()
 
 
