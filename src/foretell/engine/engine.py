@@ -299,8 +299,8 @@ def load(
 def _name_failed(failed: list[tuple[int, Failure]]) -> ForetellError:
     """Return the first failure's error with its place in the list."""
     index, failure = failed[0]
-    more = f", nor can {len(failed) - 1} more" if len(failed) > 1 else ""
-    return type(failure.error)(f"prompts[{index}] cannot be decoded{more}: {failure}")
+    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return type(failure.error)(f"prompts[{index}]{more} cannot be decoded: {failure}")
 
 
 def _take_steps(scheduler: Scheduler) -> Iterator[Outcome | None]:

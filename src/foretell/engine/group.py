@@ -40,7 +40,7 @@ class Group:
     def admit_one(self, lookahead: int, patience: int) -> None:
         """Move one of the first `lookahead` waiting requests to the rows: the one that adds the least padding.
 
-        The first one has been passed over most often; after `patience` times it is taken, whatever padding it adds.
+        The first one has been passed over most often; after `patience` times it is taken regardless of its padding.
         """
         near = self.waiting[:lookahead]
         at = 0

@@ -174,7 +174,7 @@ def _check_type(name: str, value: object) -> None:
 def _stop_strings(given: object) -> tuple[str, ...]:
     strings = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
     if not all(isinstance(one, str) and one for one in strings):
-        raise RequestError(f"stop_strings must be a text that is not empty, or a list of such texts, got {given!r:.80}")
+        raise RequestError(f"stop_strings must be a non-empty string or a list of them, got {given!r:.80}")
     return strings
 
 

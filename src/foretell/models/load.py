@@ -92,7 +92,7 @@ def _fit_head(config: TransformerConfig, family: Family, settings: Settings, wei
 class _SkipInitialisation(TorchFunctionMode):
     """Skips the random initialisation of a network whose weights are about to be replaced.
 
-    It does nothing on the meta device except importing torch's compiler, which takes seconds and 80 MB.
+    Initialisation on the meta device does nothing but import torch's compiler, which takes seconds and 80 MB.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
