@@ -189,7 +189,7 @@ class Engine:
         return completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)
 
     def _scheduler(self, batch_size: int, *, record: bool) -> Scheduler:
-        # All requests of a list are known, so any of them may be passed over for one that needs less padding.
+        # All requests of a list are known, so any of them may be delayed in favour of one that needs less padding.
         return Scheduler(self.model, self.codec.end_ids, batch_size, record, self.device, AHEAD, AHEAD, self.spelling)
 
     def stream(self, prompt: Prompt, *, trace: bool = False, **options: Unpack[GenerateOptions]) -> Iterator[Frame]:

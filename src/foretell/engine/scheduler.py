@@ -20,7 +20,7 @@ from foretell.recipes.recipe import Recipe
 
 @dataclass(slots=True)
 class Scheduler:
-    """`max_batch` slots for requests of any recipe; those of one `Request.kind` are a group and share a batch.
+    """`max_batch` slots for requests of any recipe. Requests of one `Request.kind` form a group and share a batch.
 
     A free slot goes to the group of the request that has waited longest. The group chooses which of its requests
     takes it, by `lookahead` and `patience`, so that prompts of similar length share a batch. Groups with running

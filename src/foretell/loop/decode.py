@@ -71,7 +71,7 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, plan: Step
     if plan.ending:
         beliefs.read_or_compute(move.fill)
     after = state.apply(move, beliefs.tokens, beliefs.work)
-    ahead = plan_step(after, recipe, heard=move.commits)  # the one wait for the device
+    ahead = plan_step(after, recipe, heard=move.commits)  # the only wait for the device
     if ahead.heard and not plan.ending:  # rare: read what the row commits, and fill it from the same state
         beliefs.read_or_compute(move.fill)
         after = state.apply(move, beliefs.tokens, beliefs.work)

@@ -81,7 +81,7 @@ def _read(one: Pass, state: StateView) -> Tensor:
 
 
 def _columns(one: Pass, state: StateView) -> Tensor:
-    """Return the canvas columns of a pass, those of the window last. [b, q]"""
+    """Return the canvas columns of a pass; the window comes last. [b, q]"""
     if one.prompt and one.real is None:
         return state.rows.columns.expand(len(one.rows), -1)
     columns = one.query + state.prompt_length

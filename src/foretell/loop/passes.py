@@ -70,7 +70,7 @@ def _fetch(state: StateView, plan: Plan, wanted: Tensor, heard: Tensor | None) -
         torch.ones_like(done) if plan.full is None else plan.full,
     )
     grids = [wanted, *(grid for grid in (plan.query, plan.visible) if grid is not None)]
-    # The one moment of a step at which Python waits for the device.
+    # The only place of a step at which Python waits for the device.
     here = torch.cat([torch.stack(flags, dim=1), *grids], dim=1).cpu()
     finished, ends, commits, full = here[:, : len(flags)].T.tolist()
     parts = iter(torch.split(here[:, len(flags) :], state.length, dim=1))

@@ -52,7 +52,7 @@ class DenseKV:
 
     def update(self, layer: int, columns: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k and v [b, H, q, D] at `columns` [b, q]; return all L columns of these rows."""
-        keys, values = self._used(self.keys[layer]), self._used(self.values[layer])
+        keys, values = self._in_use(self.keys[layer]), self._in_use(self.values[layer])
         rows = torch.arange(len(k), device=k.device) if self.selected is None else self.selected
         heads = torch.arange(k.shape[1], device=k.device)
         where = (rows[:, None, None], heads[None, :, None], columns[:, None, :])
@@ -60,7 +60,7 @@ class DenseKV:
         return (keys, values) if self.selected is None else (keys[self.selected], values[self.selected])
 
     def view(self, rows: Tensor | None) -> DenseKV:
-        return DenseKV(self._used(self.keys), self._used(self.values), rows)
+        return DenseKV(self._in_use(self.keys), self._in_use(self.values), rows)
 
     @torch.inference_mode()
     def keep(self, rows: Sequence[int]) -> None:
@@ -87,13 +87,13 @@ class DenseKV:
     def _copy_to_larger(self, part: Tensor, room: int, width: int) -> Tensor:
         """Return a copy in a larger tensor, filled up with zeros."""
         larger = part.new_zeros(part.shape[0], room, part.shape[2], width, part.shape[4])
-        larger[:, : self.rows, :, width - self.columns :] = self._used(part)
+        larger[:, : self.rows, :, width - self.columns :] = self._in_use(part)
         return larger
 
     def trim(self, columns: int) -> None:
         self.columns -= columns
 
-    def _used(self, part: Tensor) -> Tensor:
+    def _in_use(self, part: Tensor) -> Tensor:
         """Return the rows and columns in use of [..., room for rows, H, room for columns, D]."""
         return part[..., : self.rows, :, part.shape[-2] - self.columns :, :]
 

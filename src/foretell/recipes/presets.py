@@ -119,7 +119,7 @@ PRESETS: dict[str, Preset] = {
 def parse(text: str | Recipe, prefer: Callable[[Recipe], Recipe] | None = None) -> Recipe:
     """Parse a recipe: "prophet", "prophet steps=128 stop.tau.high=8", or what `str(recipe)` gives.
 
-    `prefer` changes the preset before the settings of the text do. A recipe is returned as it is.
+    `prefer` changes the preset before the settings of the text apply. A Recipe is returned unchanged.
     """
     if isinstance(text, Recipe):
         return text

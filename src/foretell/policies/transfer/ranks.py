@@ -33,7 +33,7 @@ def fillable(scores: Tensor, state: StateView) -> Tensor:
 
 
 def at_least_one(allowed: Tensor, scores: Tensor, state: StateView) -> Tensor:
-    """Return the masks that a rule allows [B, N]; where it allows none, the best by score, so that no row waits."""
+    """Return the masks that a rule allows [B, N]; if a row has none, its best mask by score, so that no row waits."""
     return top_up(allowed, scores, state, state.eligible.any(dim=1).long())
 
 
