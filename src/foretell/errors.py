@@ -82,7 +82,7 @@ def one_of(kind: str, value: str, allowed: Iterable[str], error: type[ForetellEr
 
 
 def within(kind: str, value: float, low: float, high: float = inf, error: type[ForetellError] = RecipeError) -> None:
-    """Raise `error` unless `value` is a number and low <= value <= high; NaN never is."""
+    """Raise `error` unless `value` is a number and low <= value <= high; NaN is an error."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise error(f"{kind} must be a number, got {value!r}")
     if not low <= value <= high:

@@ -117,7 +117,7 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def _explain(message: str, value: Any) -> str:
-    """Rewrite a message of msgspec ("Expected `int`, got `str` - at `$.rows`") in the words of ours."""
+    """Rewrite a message of msgspec ("Expected `int`, got `str` - at `$.rows`") in this library's words."""
     what, _, place = message.partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
     if missing := re.fullmatch("Object missing required field `(.+)`", what):

@@ -231,8 +231,8 @@ def test_one_prompt_that_cannot_be_decoded_is_an_error(run: Run, checkpoint: Pat
         (["--trace", "nowhere/a.npz"], "there is no folder nowhere"),
         (["--trace", "."], "cannot write .: it is a folder"),
         (["--file", "a.jsonl"], "not both"),
-        (["--stop-string", ""], "stop_strings must be a text that is not empty, or a list of such texts, got ['']"),
-        (["--stop", "###"], "are stop_strings (--stop-string)"),
+        (["--stop-string", ""], "stop_strings must be a non-empty string or a list of them, got ['']"),
+        (["--stop", "###"], "use stop_strings (--stop-string)"),
     ],
 )
 def test_mistakes_are_one_line(run: Run, checkpoint: Path, words: list[str], says: str) -> None:

@@ -72,7 +72,7 @@ def test_one_trace_is_not_many(run: Run, file: Path, tmp_path: Path) -> None:
 def test_a_file_that_is_no_trace(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_text("no")
     refused = run("trace", "show", tmp_path / "a.npz", code=2).stderr
-    assert "a.npz is no trace file that foretell wrote" in refused
+    assert "a.npz is not a trace file that" in refused
     assert "pickle" not in refused
     assert "there is no file" in run("trace", "replay", tmp_path / "b.npz", code=2).stderr
 

@@ -87,7 +87,7 @@ def test_it_is_an_ordinary_rule(engine: foretell.Engine, certificate: Certificat
         ({"recipe": "prophet block_length=8 transfer=timesteps"}, "transfer is timesteps, not quota"),
         ({"max_new_tokens": 20}, "window has 20 positions, not 16.*18, not 2 tokens at 14; other tokens"),
         ({"answer_length": 3}, "the answer is 3 tokens at 13, not 2 tokens at 14"),
-        ({"suffix": "", "answer_length": None}, "the answer is not laid out, not 2 tokens at 14"),
+        ({"suffix": "", "answer_length": None}, "the answer is not declared, not 2 tokens at 14"),
         ({"suffix": "answer is The"}, "other tokens are pinned"),
     ],
 )
@@ -107,7 +107,7 @@ def test_another_model_is_noted(checkpoint: Path, file: Path, tmp_path: Path) ->
     with (other / "config.json").open("a") as config:
         config.write("\n")
     (note,) = foretell.load(other).generate(PROMPT, recipe="prophet", stop=file, **ASKED).notes
-    assert "another one than random" in note
+    assert "the model is not random" in note
     (note,) = foretell.load(checkpoint, dtype="bfloat16").generate(PROMPT, recipe="prophet", stop=file, **ASKED).notes
     assert "the model runs in bfloat16, not float32" in note
 
@@ -165,10 +165,10 @@ def test_a_rule_without_its_judge_is_refused(engine: foretell.Engine, certificat
     )
     judged.save(file)
     Path(judge).write_text(head(("gap_mean",)).text())
-    with pytest.raises(StorageError, match=r"rule\.json holds no stopping rule .*j\.json has changed"):
+    with pytest.raises(StorageError, match=r"rule\.json is not a stopping rule .*j\.json has changed"):
         read_certificate(file)
     Path(judge).unlink()
-    with pytest.raises(StorageError, match=r"rule\.json holds no stopping rule .*cannot read the judge .*j\.json"):
+    with pytest.raises(StorageError, match=r"rule\.json is not a stopping rule .*cannot read the judge .*j\.json"):
         read_certificate(file)
     with pytest.raises(StorageError, match=r"^cannot read the judge .*j\.json"):
         engine.template(stop=judged, **ASKED)
@@ -250,7 +250,7 @@ def test_a_malformed_file_is_refused(engine: foretell.Engine, file: Path, change
     broken(file, **changes)
     with pytest.raises(StorageError) as raised:
         engine.template(stop=file)
-    assert "rule.json holds no stopping rule that calibrate wrote" in str(raised.value)
+    assert "rule.json is not a stopping rule that calibrate wrote" in str(raised.value)
     assert says in str(raised.value)
 
 

@@ -138,7 +138,7 @@ def test_a_list_with_a_bad_prompt_is_refused_before_anything_is_decoded(engine: 
     model = Counting(engine.model)
     watched = foretell.Engine(model, engine.codec)
     prompts: list[Any] = [PROMPT, "Tom has 3 Zanzibar.", PROMPT, 3]
-    message = r"^prompts\[1\] cannot be decoded, nor can 1 more: .*Zanzibar"
+    message = r"^prompts\[1\] and 1 more cannot be decoded: .*Zanzibar"
     with pytest.raises(VocabularyError, match=message):
         watched.generate(prompts, **SMALL)
     pairs = [(prompt, watched.template(**SMALL)) for prompt in prompts]
@@ -168,7 +168,7 @@ def test_a_recipe_that_the_model_cannot_do_fails_alone(engine: foretell.Engine) 
     )
     assert isinstance(done, foretell.Completion)
     assert isinstance(failed, foretell.Failure)
-    assert "keeps no cache" in str(failed)
+    assert "has no cache" in str(failed)
 
 
 def test_usage_adds_up(engine: foretell.Engine) -> None:
@@ -272,7 +272,7 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
     ("options", "error", "message"),
     [
         ({"max_new_token": 8}, RequestError, "unknown argument 'max_new_token'; did you mean 'max_new_tokens'"),
-        ({"steps": 2, "diffusion_steps": 3}, RequestError, "another name of 'steps'"),
+        ({"steps": 2, "diffusion_steps": 3}, RequestError, "another name for 'steps'"),
         ({"recipe": "profet"}, RecipeError, "did you mean 'prophet'"),
         ({"remasking": "low_confidense"}, RecipeError, "did you mean 'low_confidence'"),
         ({"temperature": -1.0}, RecipeError, "from 0 to 1e.06, got -1.0"),
@@ -306,15 +306,15 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
             "position 12 is pinned, but the suffix",
         ),
         ({"chat": "yes"}, RequestError, "chat must be True, False or None, got 'yes'"),
-        ({"stop_strings": ""}, RequestError, "stop_strings must be a text that is not empty, or .*, got ''"),
+        ({"stop_strings": ""}, RequestError, "stop_strings must be a non-empty string or .*, got ''"),
         ({"stop_strings": ["a", ""]}, RequestError, r"got \['a', ''\]"),
-        ({"stop_strings": 3}, RequestError, "such texts, got 3"),
-        ({"stop_strings": "a", "until": "b"}, RequestError, "another name of 'stop_strings'"),
-        ({"stop": "###"}, RecipeError, r"are stop_strings \(--stop-string\)"),
-        ({"stop": ["\n"]}, RequestError, r"stop must be a rule.*are stop_strings \(--stop-string\)"),
+        ({"stop_strings": 3}, RequestError, "list of them, got 3"),
+        ({"stop_strings": "a", "until": "b"}, RequestError, "another name for 'stop_strings'"),
+        ({"stop": "###"}, RecipeError, r"use stop_strings \(--stop-string\)"),
+        ({"stop": ["\n"]}, RequestError, r"stop must be a rule.*use stop_strings \(--stop-string\)"),
         ({"batch_size": 0}, RequestError, "batch_size must be at least 1"),
-        ({"threshold": 0.9, "dynamic_threshold": 0.9}, RequestError, "another name of 'threshold'"),
-        ({"threshold": 0.9, "eb_threshold": 0.1}, RequestError, "are two rules for which masks are filled at once"),
+        ({"threshold": 0.9, "dynamic_threshold": 0.9}, RequestError, "another name for 'threshold'"),
+        ({"threshold": 0.9, "eb_threshold": 0.1}, RequestError, "both choose which masks are filled at once"),
         ({"threshold": 1.1}, RecipeError, "threshold's value must be from 0 to 1, got 1.1"),
         ({"recipe": "prophet", "threshold": 0.9}, RecipeError, "counts filled tokens"),
     ],

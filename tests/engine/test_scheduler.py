@@ -270,7 +270,7 @@ def test_a_dropped_request_gives_up_its_own_place_in_line() -> None:
 def test_a_model_without_a_cache_refuses_a_recipe_with_one_and_goes_on() -> None:
     scheduler = Scheduler(Toy(), max_batch=2)
     scheduler.submit(toys([2])[0])
-    with pytest.raises(ModelError, match="keeps no cache"):
+    with pytest.raises(ModelError, match="has no cache"):
         scheduler.submit(toys([2], Recipe(cache=Dual()))[0])
     assert [one.ticket for one in scheduler.run()] == [0]
 

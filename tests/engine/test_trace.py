@@ -227,10 +227,10 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "arrays.npz", tokens=np.zeros(3))
     np.savez(tmp_path / "other.npz", header=np.array(json.dumps({"version": 99, "traces": []})))
     for name, message in {
-        "cut.trace": "not a whole trace file",
-        "text.trace": "text.trace is no trace file that foretell wrote",
-        "empty.trace": "is no trace file that foretell wrote",
-        "arrays.npz": "is no trace file that foretell wrote",
+        "cut.trace": "not a complete trace file",
+        "text.trace": "text.trace is not a trace file that",
+        "empty.trace": "is not a trace file that",
+        "arrays.npz": "is not a trace file that",
         "other.npz": "trace format 99",
         "none.trace": "there is no file",
     }.items():

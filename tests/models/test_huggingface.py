@@ -131,7 +131,7 @@ def test_some_columns_are_the_same_as_all(folder: Path) -> None:
 def test_a_text_may_not_be_longer_than_its_positions(tmp_path: Path) -> None:
     model = load_model(write(tmp_path, KINDS["roberta"]()))
     all_logits(model, a_pass(a_canvas(length=22)))
-    with pytest.raises(RequestError, match=r"23 tokens.*end at 22"):
+    with pytest.raises(RequestError, match=r"23 tokens.*at most 22"):
         model(a_pass(a_canvas(length=23)))
 
 
@@ -143,14 +143,14 @@ def test_a_window_that_is_too_long_names_the_option(tmp_path: Path) -> None:
     with pytest.raises(RequestError) as refused:
         next(decode(model, state, request.recipe))
     assert str(refused.value) == (
-        "the text has 258 tokens (2 of the prompt with its padding and 256 of the window); this model's positions end "
-        "at 22: ask for a window of at most 20 with max_new_tokens (--max-new-tokens), which is 256 by default"
+        "the text has 258 tokens (2 of the prompt with its padding and 256 of the window); this model supports at "
+        "most 22: ask for a window of at most 20 with max_new_tokens (--max-new-tokens), which is 256 by default"
     )
-    assert too_long(30, 40, 22).endswith("end at 22: the prompt alone is too long")
+    assert too_long(30, 40, 22).endswith("at most 22: the prompt alone is too long")
 
 
 def test_there_is_no_cache(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="BertForMaskedLM keeps no cache"):
+    with pytest.raises(ModelError, match="BertForMaskedLM has no cache"):
         load_model(write(tmp_path, KINDS["bert"]())).new_cache(1, 2)
 
 

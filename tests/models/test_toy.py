@@ -73,7 +73,7 @@ def test_the_mask_is_never_favoured() -> None:
 
 
 def test_it_keeps_no_cache_and_checks_its_parameters() -> None:
-    with pytest.raises(ModelError, match="keeps no cache"):
+    with pytest.raises(ModelError, match="has no cache"):
         Toy().new_cache(1, 2)
     with pytest.raises(RequestError, match="at least 3"):
         Toy(vocab=2)

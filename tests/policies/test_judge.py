@@ -200,7 +200,7 @@ def test_the_rule_is_the_same_in_a_batch(file: Path) -> None:
 def test_a_file_that_is_none_is_refused(file: Path, change: dict[str, Any], says: str) -> None:
     whole = json.loads(file.read_text()) | change
     file.write_text(json.dumps({name: value for name, value in whole.items() if value is not ...}))
-    with pytest.raises(StorageError, match=f"holds no judge: .*{says}"):
+    with pytest.raises(StorageError, match=f"is not a judge: .*{says}"):
         Judge(str(file))
 
 
@@ -211,7 +211,7 @@ def test_no_file_at_all(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="expected an object"):
         Judge(str(tmp_path / "other.json"))
     (tmp_path / "deep.json").write_text("[" * 100_000)
-    with pytest.raises(StorageError, match="holds no judge"):
+    with pytest.raises(StorageError, match="is not a judge"):
         Judge(str(tmp_path / "deep.json"))
     with pytest.raises(StorageError, match="cannot read the judge"):
         Judge("no\0where.json")

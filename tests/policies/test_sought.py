@@ -151,7 +151,7 @@ def test_tokens_of_single_bytes(text: str, marker: str, answer: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("delimiter('')", r"marker must be a text that is not blank, got ''"),
+        ("delimiter('')", r"marker must be a string that is not blank, got ''"),
         ("delimiter(' ')", r"not blank, got ' '"),
         ("delimiter(3)", r"region.marker must be a text in quotes, got 3"),
         ("delimiter(length=-1)", r"length must be at least 0, got -1"),

@@ -1,6 +1,6 @@
 """Certified stopping rules on disk: a rule, what was proven about it, and the model and recipe it holds for.
 
-`certify.calibrate` writes them; this module reads them and compares them with the request they are used for.
+`certify.calibrate` writes them; this module reads them and compares them with the requests that use them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from foretell.recipes.text import format_value, parse_value
 from foretell.storage import check_format, convert, load_json, write_file
 
 FORMAT = 1
-NOT_A_RULE = "; texts before which the finished text is cut are stop_strings (--stop-string)"
+NOT_A_RULE = "; to cut the finished text at a string, use stop_strings (--stop-string)"
 LOSSES = ("consistency", "success")  # the answer differs from full decoding · wrong where full decoding is right
 MODEL_FILES = (
     *("config.json", "*.safetensors", "*.safetensors.index.json"),
@@ -67,7 +67,7 @@ class Certificate:
     upper_bound: float  # of this rule's risk; the guarantee is `risk`
     speedup: float  # in steps, on the calibration set
     family: str
-    setting: float | None  # the chosen member of the family; None if none was
+    setting: float | None  # the chosen member of the family; None if none was chosen
     version: str  # of foretell
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class Certificate:
         shown, folder = asdict(self), Path(path).absolute().parent
         del shown["stop"]
         # A judge's path is stored relative to the rule's folder, so that both files can be moved together.
-        beside = _moved(self.rule, lambda judge: os.path.relpath(judge, folder))
+        beside = _move_judges(self.rule, lambda judge: os.path.relpath(judge, folder))
         head = {"foretell_rule": FORMAT, "stop": format_value(beside)}
         write_file(path, f'{{\n{_lines(head)},\n "certificate": {{\n{_lines(shown, indent=2)}\n }}\n}}\n')
 
@@ -120,7 +120,7 @@ class Certificate:
 
     def _model(self, model_sha256: str | None, dtype: str | None) -> Iterator[str]:
         if model_sha256 is not None and model_sha256 != self.model_sha256:
-            yield f"the model is another one than {self.model} (sha256 {self.model_sha256[:12]})"
+            yield f"the model is not {self.model} (sha256 {self.model_sha256[:12]})"
         if dtype is not None and self.dtype is not None and dtype != self.dtype:
             yield f"the model runs in {dtype}, not {self.dtype}"
 
@@ -154,7 +154,7 @@ def read_certificate(path: str | PathLike[str]) -> Certificate:
     try:
         return _certificate(value, Path(path).parent)
     except ForetellError as error:
-        raise StorageError(f"{path} holds no stopping rule that calibrate wrote: {error}") from error
+        raise StorageError(f"{path} is not a stopping rule that calibrate wrote: {error}") from error
 
 
 def stop_of(given: object) -> Stop | Certificate:
@@ -180,7 +180,7 @@ def model_hash(folder: Path) -> str:
     digest = hashlib.sha256()
     found = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
     names, config = folder / "special_tokens_map.json", folder / "tokenizer_config.json"
-    if read_json(names).keys() - read_json(config).keys():  # what the config repeats is hashed only there
+    if read_json(names).keys() - read_json(config).keys():  # names that the config repeats are hashed only there
         found.add(names)
     for path in sorted(found):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
@@ -190,7 +190,7 @@ def model_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _moved(rule: Stop, place: Callable[[str], str]) -> Stop:
+def _move_judges(rule: Stop, place: Callable[[str], str]) -> Stop:
     """Return the rule with the paths of its judges replaced."""
     return changed(rule, lambda one: replace(one, path=place(one.path)) if isinstance(one, Judge) else one)
 
@@ -198,7 +198,7 @@ def _moved(rule: Stop, place: Callable[[str], str]) -> Stop:
 def _certificate(value: Any, folder: Path) -> Certificate:
     check_format(value, "foretell_rule", FORMAT)
     file = convert(value, RuleFile)
-    rule = _moved(parse_value(Stop, file.stop, "stop"), lambda judge: str(folder / judge))
+    rule = _move_judges(parse_value(Stop, file.stop, "stop"), lambda judge: str(folder / judge))
     read_files(rule)
     return convert({**file.certificate, "stop": format_value(rule)}, Certificate)
 
@@ -210,11 +210,11 @@ def _lines(values: Mapping[str, Any], indent: int = 1) -> str:
 
 
 def _region(answer: Any) -> str:
-    return "not laid out" if answer is None else f"{answer[1]} tokens at {answer[0]}"
+    return "not declared" if answer is None else f"{answer[1]} tokens at {answer[0]}"
 
 
 def _text_of(value: object) -> str:
     try:
         return format_value(value)
-    except ForetellError:  # your own policy without a name
+    except ForetellError:  # a policy that is not registered has no name
         return type(value).__name__

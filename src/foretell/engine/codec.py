@@ -27,7 +27,7 @@ from foretell.models.tokenizer import (
     separator_of,
 )
 
-NAMED = 5  # unknown words that a message lists
+NAMED = 5  # number of unknown words that a message lists
 ALIKE = 0.75  # difflib's ratio from which a word is suggested: short words are easily similar
 COMPARED = 5_000  # size of a vocabulary up to which the nearest word is searched for
 
@@ -37,14 +37,12 @@ class Codec:
     """What a checkpoint folder says about text. It does not need the weights."""
 
     folder: Path
-    tokenizer: Tokenizer  # an empty one where the folder has none: prompts are then token ids
+    tokenizer: Tokenizer  # empty if the folder has none; prompts are then token ids
     vocab_size: int  # token ids that the model reads
-    mask_id: int | None  # None where neither config.json nor the tokenizer names a mask
+    mask_id: int | None  # None if neither config.json nor the tokenizer names a mask
     end_ids: tuple[int, ...]  # tokens that end a text; the first one fills what comes after it
     leading: tuple[int, ...] = ()  # special tokens that every text begins with, such as BERT's [CLS]
-    template: ChatTemplate | None = (
-        None  # for chat messages: that of the folder, else the one documented for its family
-    )
+    template: ChatTemplate | None = None  # of the folder, or else the one documented for its family
 
     @classmethod
     def load(cls, folder: Path | str, family: str | None = None) -> Codec:
@@ -84,9 +82,9 @@ class Codec:
         return self.chat(prompt)
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """Return the token ids of `text`; with `special`, after the tokens that every text begins with.
+        """Return the token ids of `text`; `special` adds the tokens that every text begins with.
 
-        What a tokenizer would add at the end, such as BERT's [SEP], is left out, because the text continues.
+        Tokens for the end of a text, such as BERT's [SEP], are left out, because the text continues.
         """
         if not isinstance(text, str):
             raise RequestError(f"the text is a {type(text).__name__}; it must be a string")
@@ -156,13 +154,13 @@ class Codec:
         text = self.tokenizer.decode([token], skip_special_tokens=False)
         if "\ufffd" in text:
             return _raw(stored).decode("utf8", "surrogateescape")
-        # Decoders trim a lone token; its stored form still has the spaces, which some tokenizers write as a sign.
+        # Decoders trim a lone token; its stored form still has the spaces, which some tokenizers write as a symbol.
         spelled = stored.replace("▁", " ")
         return spelled if not text or spelled.strip() == text.strip() else text
 
 
 def _vocab_size(settings: Settings, family: Family | None) -> int:
-    """Return the embedding's rows. Outside our families, config.json's embedding_size is the width of its rows."""
+    """Return the embedding's number of rows. Outside our families, embedding_size is the width of a row."""
     rows = settings.count("vocab_size")
     return rows if family is None else settings.count("embedding_size", rows)
 
@@ -209,7 +207,7 @@ def _is_spaced(tokenizer: Tokenizer) -> bool:
 
 
 def _raw(stored: str) -> bytes:
-    """Return the bytes of a token that is a part of a character, in either of the notations of tokenizers."""
+    """Return the bytes of a token that is a part of a character, in either notation that tokenizers use."""
     lone = re.fullmatch("<0x([0-9A-Fa-f]{2})>", stored)
     if lone:
         return bytes.fromhex(lone[1])
@@ -219,7 +217,7 @@ def _raw(stored: str) -> bytes:
 
 @cache
 def _byte_letters() -> dict[str, int]:
-    """Return GPT-2's letter of each byte: the same code if it is visible, the others from 256 on in order."""
+    """Return GPT-2's letter of each byte: the same code if it is visible; the others count up from 256."""
     seen = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {chr(256 + at): byte for at, byte in enumerate(hidden)}

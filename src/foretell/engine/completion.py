@@ -49,7 +49,7 @@ class Completion:
 
     @property
     def saved(self) -> int:
-        """How many steps fewer it took than the same decoding without early stopping or parallel filling."""
+        """Steps saved, compared with the same decoding without early stopping or parallel filling."""
         return max(0, self.budget - self.given - self.steps)
 
     @property
@@ -87,7 +87,7 @@ class Frame:
 
 
 def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, int]:
-    """Return the text of a window and the number of its tokens, up to an end with nothing pinned after it."""
+    """Return the text of a window and the number of its tokens, up to the first end token after all pins."""
     kept = tokens[: _end(tokens, layout, codec)]
     return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
 
@@ -127,7 +127,7 @@ def _end(tokens: Sequence[int], layout: Layout, codec: Codec) -> int:
 def completion_of(
     outcome: Outcome, notes: tuple[str, ...], codec: Codec, spelling: Spelling, stop_strings: Sequence[str] = ()
 ) -> Completion:
-    """Make a completion of an outcome, its text and its answer each cut before their first stop string."""
+    """Return the completion of an outcome. Its text and its answer are each cut before their first stop string."""
     request, tokens = outcome.request, outcome.tokens
     whole, size = text_of(tokens, request.layout, codec)
     text, stop_string = cut_text(whole, stop_strings)

@@ -51,9 +51,8 @@ class Engine:
         self.device = weights[0].device if weights else torch.device("cpu")
         self.dtype = str(weights[0].dtype).removeprefix("torch.") if weights else None
         self.size = sum(weight.numel() for weight in weights)
-        self.threads = (
-            1 if self.size <= SMALL else None
-        )  # torch threads while this model decodes; None: torch's default
+        # Torch threads while this model decodes; None: torch's default.
+        self.threads = 1 if self.size <= SMALL else None
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
         self.usage = Usage()  # columns of all requests that went through `generate` and `generate_iter`
 
@@ -108,7 +107,7 @@ class Engine:
     ) -> Completion | list[Completion]:
         """Decode a prompt (text, chat messages or token ids) or a list of them; `Options` lists the keywords.
 
-        Raises an error that names the place in the list if a prompt cannot be decoded, before anything is decoded.
+        All prompts are checked first. If one cannot be decoded, raises an error that names its place in the list.
         """
         given: Any = prompt
         template = self.template(**options)
@@ -155,9 +154,8 @@ class Engine:
     ) -> Iterator[tuple[int, Completion]] | Iterator[tuple[int, Completion | Failure]]:
         """Decode prompts, each with its own template; yields (index, completion) in the order in which they finish.
 
-        Whatever may be wrong with a request is found before the first step. `errors="raise"` then raises the first
-        error; "return" yields a `Failure` in each one's place, first of all, and decodes the others. Errors of the
-        model itself are raised in any case.
+        All requests are checked before the first step. `errors="raise"` raises the first error; "return" yields a
+        `Failure` for each invalid request and then decodes the others. Errors of the model itself are always raised.
         """
         one_of("errors", errors, ("raise", "return"), RequestError)
         if batch_size < 1:
@@ -191,7 +189,7 @@ class Engine:
         return completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)
 
     def _scheduler(self, batch_size: int, *, record: bool) -> Scheduler:
-        # All requests of a list are known, so any of them may be passed over for one that needs less padding.
+        # All requests of a list are known, so any of them may be delayed in favour of one that needs less padding.
         return Scheduler(self.model, self.codec.end_ids, batch_size, record, self.device, AHEAD, AHEAD, self.spelling)
 
     def stream(self, prompt: Prompt, *, trace: bool = False, **options: Unpack[GenerateOptions]) -> Iterator[Frame]:
@@ -199,7 +197,7 @@ class Engine:
         return self.stream_template(prompt, self.template(**options), trace=trace)
 
     def stream_template(self, prompt: Prompt, template: RequestTemplate, *, trace: bool = False) -> Iterator[Frame]:
-        """Like `stream`, for options that are resolved already. Raises at once if the prompt cannot be decoded."""
+        """Like `stream`, with options that are already resolved. Raises at once if the prompt cannot be decoded."""
         request, scheduler = self.request(prompt, template), self._scheduler(batch_size=1, record=trace)
         frames: list[Frame] = []
         scheduler.submit(request, lambda step, row: frames.append(frame_of(step, row)))
@@ -250,7 +248,7 @@ class Engine:
         return Request(tuple(ids), template.layout, template.recipe, template.seed)
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
-        """Return the text of a window and the number of its tokens, up to an end with nothing pinned after it."""
+        """Return the text of a window and the number of its tokens, up to the first end token after all pins."""
         return text_of(tokens, layout, self.codec)
 
     def answer(self, tokens: Sequence[int], request: Request) -> str | None:
@@ -283,7 +281,7 @@ def load(
     """Load an engine from a checkpoint folder, or a bundled model by its name.
 
     `quantize="int8"` rounds the weights between embedding and head, `compile=True` compiles the layers with torch.
-    Either may change a token if two are nearly equally likely; int8 may change others too.
+    Either may change a token if two are almost equally likely; int8 may also change other tokens.
     """
     folder = folder_of(model)
     check_quantize(quantize)
@@ -301,12 +299,12 @@ def load(
 def _name_failed(failed: list[tuple[int, Failure]]) -> ForetellError:
     """Return the first failure's error with its place in the list."""
     index, failure = failed[0]
-    more = f", nor can {len(failed) - 1} more" if len(failed) > 1 else ""
-    return type(failure.error)(f"prompts[{index}] cannot be decoded{more}: {failure}")
+    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return type(failure.error)(f"prompts[{index}]{more} cannot be decoded: {failure}")
 
 
 def _take_steps(scheduler: Scheduler) -> Iterator[Outcome | None]:
-    """Take the steps of a scheduler's only request; the last one has its outcome."""
+    """Run the steps of a scheduler's only request; the last one yields its outcome."""
     while scheduler.busy:
         yield next(iter(scheduler.step()), None)
 

@@ -47,7 +47,7 @@ class LayoutsFile(msgspec.Struct, forbid_unknown_fields=True):
 def layouts_of(folder: Path) -> Mapping[str, Any]:
     """Load the folder's foretell.json: the windows, suffixes and answer regions that the model was trained for.
 
-    Raises ModelError if a key or a value is not one that a layout may have.
+    Raises ModelError if a key or a value is not allowed in a layout.
     """
     path = folder / "foretell.json"
     if not path.exists():

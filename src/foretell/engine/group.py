@@ -38,9 +38,9 @@ class Group:
     ahead: StepPlan | None = None  # of the next step; None after rows have joined or left
 
     def admit_one(self, lookahead: int, patience: int) -> None:
-        """Move one waiting request to the rows: of the first `lookahead`, the one that adds the least padding.
+        """Move one of the first `lookahead` waiting requests to the rows: the one that adds the least padding.
 
-        The first one has been passed over most often; after `patience` times it is taken, whatever padding it adds.
+        The first one has been passed over most often; after `patience` times it is taken regardless of its padding.
         """
         near = self.waiting[:lookahead]
         at = 0
@@ -71,7 +71,7 @@ class Group:
         for index, row in enumerate(self.rows):
             row.observe(step, index)
         done = [index for index, over in enumerate(step.ahead.finished) if over]
-        # A row that settles is done, unless its commit is checked: so `settled` is copied to the host only then.
+        # A settled row is done unless its commit is checked, so `settled` is copied to the host only in these cases.
         if done or self.recipe.verify.passes:
             for index, settled in enumerate(step.settled.tolist()):
                 if settled:

@@ -117,7 +117,7 @@ class Options:
     top_k: int | None = None
     cfg_scale: float | None = None
     stop_at_eos: bool | None = None
-    stop: Stop | Certificate | None = None  # replaces the recipe's
+    stop: Stop | Certificate | None = None  # replaces the recipe's rule
     stop_strings: tuple[str, ...] | None = None  # the finished text is cut before the first of them
     chat: bool | None = None  # put text into the chat template; by default if the folder has one
     seed: int = 0
@@ -132,7 +132,7 @@ class Options:
             if ours not in known:
                 raise RequestError(hint_for(name, value) or unknown("argument", name, known))
             if ours in named:
-                raise RequestError(f"{name!r} is another name of {ours!r}, which is given as well")
+                raise RequestError(f"{name!r} is another name for {ours!r}, which is also given")
             named[ours] = value
         for name, value in named.items():
             _check_type(name, value)
@@ -174,7 +174,7 @@ def _check_type(name: str, value: object) -> None:
 def _stop_strings(given: object) -> tuple[str, ...]:
     strings = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
     if not all(isinstance(one, str) and one for one in strings):
-        raise RequestError(f"stop_strings must be a text that is not empty, or a list of such texts, got {given!r:.80}")
+        raise RequestError(f"stop_strings must be a non-empty string or a list of them, got {given!r:.80}")
     return strings
 
 
@@ -240,7 +240,7 @@ def _apply(options: Options, recipe: Recipe) -> Recipe:
 
 
 def _remasking(name: str) -> Score:
-    if name == "origin":  # Dream's name: it chooses which masks are filled, not an order
+    if name == "origin":  # Dream's name for a transfer, not for an order of masks
         raise RequestError(
             "remasking 'origin' fills masks at random; write recipe=\"dream transfer=timesteps(independent=true)\""
         )
@@ -251,8 +251,8 @@ def _remasking(name: str) -> Score:
 def _transfer(options: Options) -> Transfer | None:
     if options.threshold is not None and options.entropy_bound is not None:
         raise RequestError(
-            f"threshold={options.threshold} and entropy_bound={options.entropy_bound} are two rules for which masks "
-            "are filled at once; give one of them"
+            f"threshold={options.threshold} and entropy_bound={options.entropy_bound} both choose which masks "
+            "are filled at once; give only one of them"
         )
     if options.threshold is not None:
         return Threshold(options.threshold)

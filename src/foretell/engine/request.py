@@ -1,4 +1,4 @@
-"""Requests and their layout: which tokens of a window are pinned, and where the answer goes."""
+"""Requests and their layout: which tokens of a window are pinned, and where the answer is."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from foretell.recipes.recipe import Recipe
 
 @dataclass(slots=True)
 class Scheduler:
-    """`max_batch` slots for requests of any recipe; those of one `Request.kind` are a group and share a batch.
+    """`max_batch` slots for requests of any recipe. Requests of one `Request.kind` form a group and share a batch.
 
     A free slot goes to the group of the request that has waited longest. The group chooses which of its requests
     takes it, by `lookahead` and `patience`, so that prompts of similar length share a batch. Groups with running
@@ -32,16 +32,14 @@ class Scheduler:
     max_batch: int = 8
     record: bool = False  # observe every position and return traces
     device: torch.device | str = "cpu"
-    lookahead: int = (
-        64  # requests of a group among which the one that adds the least padding is taken; 1: first in, first out
-    )
+    lookahead: int = 64  # requests that are compared by the padding they add; 1: first in, first out
     patience: int = 32  # how often a request may be passed over
     spelling: Spelling | None = None  # how tokens are written, for recipes that find the answer in the text
     submitted: int = field(default=0, init=False)
     _groups: dict[tuple[Recipe, int], Group] = field(default_factory=dict, init=False)
     _queue: deque[Group] = field(default_factory=deque, init=False)  # one entry per waiting request
     _turns: deque[Group] = field(default_factory=deque, init=False)  # groups with rows, the next one first
-    _usage_of_removed: Usage = field(default=Usage(), init=False)  # by rows that have been removed
+    _usage_of_removed: Usage = field(default=Usage(), init=False)  # of rows that have been removed
 
     def __post_init__(self) -> None:
         whole("max_batch", self.max_batch, 1, error=RequestError)

@@ -47,7 +47,7 @@ class Trace:
     def states(self, region: Region | None = None) -> DecodeState:
         """Return the state before every step, as T rows of one batch.
 
-        An answer that is found in the text is where the step itself finds it, as in the loop.
+        If the answer is searched for in the text, each row has the region that its own step finds, as in the loop.
         """
         region = region or self.request.recipe.region
         if region.sought and not self.words:
@@ -61,7 +61,7 @@ class Trace:
         text = Text(
             window=torch.where(done, self.tokens[-1], state.window),  # a filled position never changes again
             draft=drafts[:-1],
-            unchanged=_count_repeats(_changed(drafts))[:-1],
+            unchanged=_count_repeats(_find_changes(drafts))[:-1],
             found=state.text.found,
             answer_age=torch.full_like(times, ALWAYS),
             step=times,
@@ -70,7 +70,7 @@ class Trace:
         if not region.sought:
             return state
         found = ask_region(region, state.with_text(draft=self.tokens))
-        return state.with_text(found=found, answer_age=_count_repeats(_changed(found).any(dim=1)))
+        return state.with_text(found=found, answer_age=_count_repeats(_find_changes(found).any(dim=1)))
 
     def spelling(self) -> Spelling:
         """Return how tokens are written inside a text."""
@@ -95,7 +95,7 @@ class Trace:
         return self.tokens[step]
 
     def first_match(self, tokens: Tensor | None = None, where: Tensor | None = None) -> int | None:
-        """Return the first step whose draft has `tokens` [N] (default: the final ones) `where` (default: answer)."""
+        """Return the first step whose draft equals `tokens` [N] (default: final) at `where` [N] (default: answer)."""
         match = self._matches(tokens, where)
         return int(match.int().argmax()) if match.any() else None
 
@@ -140,7 +140,7 @@ def with_words(trace: Trace, words: Spelling) -> Trace:
     return replace(trace, words={token: words.piece(token) for token in sorted(used)}, spaced=words.spaced)
 
 
-def _changed(rows: Tensor) -> Tensor:
+def _find_changes(rows: Tensor) -> Tensor:
     """Return where each of T rows [T, N] differs from the one before; the first one differs everywhere."""
     changed = torch.ones_like(rows, dtype=torch.bool)
     changed[1:] = rows[1:] != rows[:-1]

@@ -22,7 +22,7 @@ from foretell.storage import replace_file
 from foretell.version import __version__
 
 VERSION = 1
-FOREIGN = "is no trace file that foretell wrote, with `foretell generate --trace` or save_traces"
+FOREIGN = "is not a trace file that `foretell generate --trace` or save_traces wrote"
 ZIP = b"PK"  # the first bytes of every zip
 _ARRAYS = {"tokens": "<i4", "filled_at": "<i4"} | dict.fromkeys(STATISTICS, "<f4")
 Array = np.ndarray[Any, Any]
@@ -43,7 +43,7 @@ def load_traces(path: str | Path) -> list[Trace]:
     """Load a file that `save_traces` wrote. Raises TraceError if it is missing or damaged."""
     try:
         with Path(path).open("rb") as file:
-            # numpy takes any other file for a pickle, and its message says how to run it.
+            # numpy treats any other file as a pickle, and its message says how to run it.
             if file.read(len(ZIP)) != ZIP:
                 raise TraceError(f"{path} {FOREIGN}")
             file.seek(0)
@@ -53,7 +53,7 @@ def load_traces(path: str | Path) -> list[Trace]:
     except ForetellError:
         raise
     except (ValueError, KeyError, EOFError, OSError, TypeError, zipfile.BadZipFile) as error:
-        raise TraceError(f"{path} is not a whole trace file: {error}") from error
+        raise TraceError(f"{path} is not a complete trace file: {error}") from error
 
 
 def _read(file: BinaryIO, path: str | Path) -> list[Trace]:
@@ -64,7 +64,7 @@ def _read(file: BinaryIO, path: str | Path) -> list[Trace]:
         if header["version"] != VERSION:
             found = f"{path} has trace format {header['version']}"
             raise TraceError(f"{found}; foretell {__version__} reads format {VERSION}")
-        flat = {name: _joined(arrays[name], dtype) for name, dtype in _ARRAYS.items()}
+        flat = {name: _join_planes(arrays[name], dtype) for name, dtype in _ARRAYS.items()}
     return list(_traces(header["traces"], flat))
 
 
@@ -73,7 +73,7 @@ def _planes(values: Array) -> Array:
     return np.ascontiguousarray(values.view(np.uint8).reshape(-1, values.itemsize).T)
 
 
-def _joined(planes: Array, dtype: str) -> Array:
+def _join_planes(planes: Array, dtype: str) -> Array:
     """Undo `_planes`. [n]"""
     return np.ascontiguousarray(planes.T).view(dtype).ravel()
 

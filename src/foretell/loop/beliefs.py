@@ -17,7 +17,7 @@ from foretell.loop.protocols import Change, Precise, Readout, Sample
 from foretell.loop.reductions import Reductions, map_chunks
 from foretell.loop.view import StateView
 
-FEW = 64  # positions whose logits exist at the same time where only their tokens are read
+FEW = 64  # positions whose logits exist at the same time if only their tokens are read
 
 Exact = Callable[[Tensor], Tensor]  # token ids [n, k] -> logits [n, k]
 STATISTICS = ("entropy", "confidence", "gap", "margin")  # the entropy's pass over the logits also gives the normaliser
@@ -29,11 +29,11 @@ class PassOutput:
 
     rows: Tensor  # [b] rows of the state, in rising order
     query: Tensor  # [b, w] window position of every wanted column
-    real: Tensor | None  # [b, w] false on columns that only fill up the rectangle; None: the whole window, in order
+    real: Tensor | None  # [b, w] false on columns that only pad the rectangle; None: the whole window, in order
     readout: Readout
 
     def of(self, grid: Tensor) -> Tensor:
-        """Return the values of a bool [B, N] at each wanted column; false where it only fills up. [b, w]"""
+        """Return the values of a bool [B, N] at each wanted column; false at columns that only pad. [b, w]"""
         if self.real is None:
             return rows_of(grid, self.rows)
         return grid[self.rows[:, None], self.query] & self.real
@@ -45,12 +45,12 @@ class PassOutput:
 
 
 class Readings:
-    """The logits of n positions, and what policies want to know of them."""
+    """The logits of n positions, and the statistics that policies read."""
 
     def __init__(self, row: Tensor, position: Tensor, tokens: Tensor, logits: Reductions, exact: Exact | None) -> None:
         self.row, self.position, self.tokens = row, position, tokens  # [n]
         self.logits: Reductions | None = logits  # of [n, V]; None once they are freed
-        self.exact = exact  # logits of few tokens in float32, where the model's own are rounded more
+        self.exact = exact  # computes a few tokens' logits in float32; None if not needed or not supported
 
     @property
     def _logits(self) -> Reductions:
@@ -65,7 +65,7 @@ class Readings:
             first, second = self._logits.of(winners).unbind(-1)
             return first, second
         first, second = self.exact(winners).unbind(-1)
-        return first, torch.minimum(first, second)  # tokens that rounding made equal may change places
+        return first, torch.minimum(first, second)  # tokens that rounding made equal may be in the wrong order
 
     @cached_property
     def confidence(self) -> Tensor:
@@ -103,10 +103,10 @@ class Readings:
 
 
 class StepBeliefs:
-    """Implements `protocols.LogitBeliefs`: what the passes of one step say, spread over all B rows and N positions.
+    """Implements `protocols.LogitBeliefs`: the results of one step's passes, for all B rows and N positions.
 
     A position that was not read keeps its old draft and reports the least possible certainty, so that nothing
-    unseen can be filled or trigger an early commit. A filled position proposes what it holds.
+    unseen can be filled or trigger an early commit. A filled position proposes its own token.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class StepBeliefs:
         self._measured = torch.zeros_like(state.blank)  # [B, N] positions whose statistics can be read
         self._readings: list[Readings] = []
         self._released = False
-        self._change: Change | None = None  # of the logits, before they are measured
+        self._change: Change | None = None  # applied to the logits before they are measured
         self._spreads: dict[str, Tensor] = {}  # statistics asked for since the last reading
         self.tokens = torch.where(state.blank, state.draft, state.window)  # [B, N]
 
@@ -136,7 +136,7 @@ class StepBeliefs:
     def read_tokens(self, wanted: Tensor, *, measure: bool = False) -> None:
         """Form beliefs about the positions `wanted` [B, N] that were computed and not read yet.
 
-        No policy reads more of them than the token, and their number grows with the window. So their logits are
+        Policies read only the tokens there, and the number of positions grows with the window. So their logits are
         computed for a few positions at a time and freed. Their certainty stays the least possible, unless an observer
         wants to `measure` it.
         """
@@ -147,7 +147,7 @@ class StepBeliefs:
                 if measure:
                     self._readings.append(self._read(output, *few, measure=True).free_logits())
                 else:
-                    self._read(output, *few, measure=False)  # a name would keep the logits until the next ones exist
+                    self._read(output, *few, measure=False)  # assigning it would keep the logits in memory too long
 
     def read_or_compute(self, wanted: Tensor, *, measure: bool = False) -> bool:
         """Form beliefs about `wanted` [B, N], with one more pass for rows in which some were not computed.
@@ -168,7 +168,7 @@ class StepBeliefs:
         self._spreads.clear()
         state = self._state
         values = output.readout(at_row, at)
-        # A mask is never an answer, and proposing one would loop forever. As a slice: a head may have no column for it.
+        # A proposed mask would make the loop endless. A slice is used because a head may have no column for the mask.
         values[:, state.mask_id : state.mask_id + 1] = -torch.inf
         row, position = output.locate(at_row, at, len(self.tokens))
         self._seen[row, position] = True
@@ -188,7 +188,7 @@ class StepBeliefs:
         self._outputs, self._readings, self._released = [], [], True
 
     def transform(self, change: Change) -> StepBeliefs:
-        """Return the same proposals with the statistics of changed logits; without logits, the least certainty."""
+        """Return the same proposals with the statistics of changed logits; the least certainty once they are freed."""
         other, before = copy(self), self._change
         other._change = change if before is None else lambda values: change(before(values))
         other._spreads = {}

@@ -1,4 +1,4 @@
-"""Ask a policy, which may be plugged in, and check what it returns before the loop relies on it.
+"""Ask a policy, which may come from a plugin, and check what it returns before the loop relies on it.
 
 Only shapes and dtypes are checked. The host knows them, so no check waits for the device.
 """

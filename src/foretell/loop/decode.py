@@ -21,14 +21,14 @@ from foretell.loop.state import DecodeState
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What happened to every row during one step: what recorders and streams consume."""
+    """What one step did to every row. Recorders and streams read it."""
 
     before: DecodeState  # with the answer region as it was for this step
     beliefs: StepBeliefs  # valid until the next step; statistics that were not read by then are freed with the logits
     verdict: Verdict  # of the stopping rule; only rows that took part can be settled
     move: Move
     after: DecodeState
-    ahead: StepPlan  # of the step that follows
+    ahead: StepPlan  # the plan of the next step
 
     @property
     def settled(self) -> Tensor:
@@ -45,7 +45,7 @@ class Step:
     def draft(self) -> Tensor:
         """[B, N] what each position holds now, or would hold if decoding stopped here.
 
-        Reads the beliefs of every position that the step computed. Decoding itself learns nothing from it.
+        Reads the beliefs of every position that the step computed. This does not affect decoding.
         """
         self.beliefs.read_tokens(~self.before.done[:, None], measure=True)
         return torch.where(self.filled, self.after.draft, self.beliefs.tokens)
@@ -57,13 +57,13 @@ def decode(model: Denoiser, state: DecodeState, recipe: Recipe) -> Iterator[Step
     while plan.passes:
         step = denoise_step(model, state, recipe, plan)
         yield step
-        step.beliefs.release()  # the caller may still hold it, and the logits of two steps must not pile up
+        step.beliefs.release()  # the caller may keep the step, and only one step's logits may be in memory
         state, plan = step.after, step.ahead
 
 
 @torch.inference_mode()
 def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, plan: StepPlan | None = None) -> Step:
-    """Advance every unfinished row by one forward pass. `plan` is the one that the step before left `ahead`."""
+    """Advance every unfinished row by one forward pass. `plan` is the previous step's `ahead`."""
     plan = plan or plan_step(state, recipe)
     beliefs = run_passes(model, state, recipe, plan)
     verdict, state = settle(beliefs, state, recipe)  # Prophet's check: is the answer settled?
@@ -71,7 +71,7 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, plan: Step
     if plan.ending:
         beliefs.read_or_compute(move.fill)
     after = state.apply(move, beliefs.tokens, beliefs.work)
-    ahead = plan_step(after, recipe, heard=move.commits)  # the one wait for the device
+    ahead = plan_step(after, recipe, heard=move.commits)  # the only wait for the device
     if ahead.heard and not plan.ending:  # rare: read what the row commits, and fill it from the same state
         beliefs.read_or_compute(move.fill)
         after = state.apply(move, beliefs.tokens, beliefs.work)
@@ -96,8 +96,8 @@ def review(
 ) -> tuple[Tensor | None, Recheck]:
     """Choose which positions of an early commit are masked again, and count the passes that are left to check it.
 
-    Rows that settle now are granted passes. A row is through once it doubts nothing, or has no passes left to look
-    again and to act on it.
+    Rows that settle now get passes. A row is finished once no token is doubted, or when it has too few passes left to
+    mask tokens and fill them again.
     """
     recheck, passes = state.recheck, recipe.verify.passes
     if not passes:

@@ -32,7 +32,7 @@ def run_passes(model: Denoiser, state: StateView, recipe: Recipe, plan: StepPlan
 
 
 def constrain(model: Denoiser, state: StateView, recipe: Recipe) -> Denoiser:
-    """Wrap the model in the recipe's guidance and bans."""
+    """Wrap the model with the recipe's guidance and banned tokens."""
     if recipe.guidance:
         model = Guided(model, recipe.guidance, recipe.guidance_pins)
     if not recipe.ban_eos:
@@ -74,14 +74,14 @@ def _run(
 
 
 def _read(one: Pass, state: StateView) -> Tensor:
-    """Return the columns of a pass that policies read, or that hold a mask, which a commit reads. [b, w]"""
+    """Return which columns of a pass are read by policies, or hold a mask, which a commit reads. [b, w]"""
     read = rows_of(state.blank, one.rows).gather(1, one.query)
     read[one.read] = True
     return read
 
 
 def _columns(one: Pass, state: StateView) -> Tensor:
-    """Return the canvas columns of a pass, those of the window last. [b, q]"""
+    """Return the canvas columns of a pass; the window comes last. [b, q]"""
     if one.prompt and one.real is None:
         return state.rows.columns.expand(len(one.rows), -1)
     columns = one.query + state.prompt_length
@@ -108,7 +108,7 @@ def _count(meters: Meters, one: Pass, state: StateView) -> Meters:
 
 
 def note_cached(plan: Plan, state: StateView) -> Ledger:
-    """Return which positions the store holds after the planned passes, and since when."""
+    """Return what the store holds after the planned passes, and when it was computed."""
     assert plan.full is not None, "a cache that stores says what it recomputes"
     assert plan.query is not None, "a cache that stores says what it recomputes"
     full, alive, ledger = plan.full, ~state.done, state.ledger

@@ -51,7 +51,7 @@ def scramble(code: Tensor) -> Tensor:
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Shift right without copying the sign bit, which torch's own shift does."""
+    """Shift right and fill with zeros; torch's own shift copies the sign bit."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -22,7 +22,7 @@ ALWAYS = torch.iinfo(torch.long).max  # the age of an answer whose place is know
 class KVStore(Protocol):
     """Keys and values of every canvas column, row-aligned with the state that it belongs to.
 
-    The only part of decoding that is written in place: a store is never shared by two batches.
+    It is the only part of decoding that is changed in place, so two batches never share a store.
     """
 
     def view(self, rows: Tensor | None) -> KVStore:
@@ -39,12 +39,12 @@ class KVStore(Protocol):
 
 
 class Plan(NamedTuple):
-    """What the next forward pass computes, row by row. What a policy reads is computed in any case."""
+    """What the next forward pass computes for each row. Positions that a policy reads are always computed."""
 
     full: Tensor | None = None  # [B] rows that recompute everything visible; None means all rows
     query: Tensor | None = None  # [B, N] window positions recomputed by the other rows
     visible: Tensor | None = None  # [B, N] window positions that exist for this pass; None means all positions
-    lead: bool = True  # whether a shifted model may compute the column before a query for filled positions too
+    lead: bool = True  # whether a shifted model also computes the column before a filled position of the query
 
 
 class AnswerRegion(Protocol):
@@ -58,7 +58,7 @@ class AnswerRegion(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What stays the same while B requests are decoded. Prompts are left-padded, so windows are aligned."""
+    """The constants of B requests. Prompts are left-padded, so windows are aligned."""
 
     prompt: Tensor  # [B, L - N] token ids
     valid: Tensor  # [B, L] false on padding
@@ -72,7 +72,7 @@ class Rows:
     mask_id: int
     end_ids: tuple[int, ...] = ()  # tokens that end a text; the first one fills what comes after the end
     stop_at_eos: bool = False  # whether masks after the end of the text are ignored
-    paced: bool = True  # whether blocks are due by their share of the budget; otherwise the budget is only a limit
+    paced: bool = True  # whether each block has a deadline within the budget; otherwise the budget is only a limit
     spelling: Spelling | None = None  # how tokens are written, for regions that are found in the text
 
     @cached_property
@@ -130,19 +130,19 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """What the window holds, and what the last step would have put there."""
+    """The tokens of the window, and the draft that the last step proposed."""
 
     window: Tensor  # [B, N] token ids
     draft: Tensor  # [B, N] what each position would hold if decoding stopped now
     unchanged: Tensor  # [B, N] number of consecutive steps for which the draft has been the same
-    found: Tensor  # [B, N] the answer region that the last step found in the text, if the region is found there
-    answer_age: Tensor  # [B] number of consecutive steps for which it was found at one place; ALWAYS if it is declared
+    found: Tensor  # [B, N] the answer region that the last step found, if it is searched for in the text
+    answer_age: Tensor  # [B] number of consecutive steps that found the answer in the same place; ALWAYS if declared
     step: Tensor  # [B] steps taken
 
 
 @dataclass(frozen=True, eq=False)
 class Ledger:
-    """What the key-value store holds, and since when."""
+    """What the key-value store holds, and when it was computed."""
 
     cached: Tensor  # [B, N] positions whose keys and values are stored
     fresh: Tensor  # [B, N] stored positions that were computed from the token they hold now
@@ -152,7 +152,7 @@ class Ledger:
 
 @dataclass(frozen=True, eq=False)
 class Recheck:
-    """Rows that committed early and check what they wrote."""
+    """The state of the checks of early commits."""
 
     committed: Tensor  # [B, N] positions filled by an early commit
     left: Tensor  # [B] passes left
@@ -176,7 +176,7 @@ class Meters:
 
 
 class Work(NamedTuple):
-    """What the passes of a step leave to the next state."""
+    """What the passes of a step hand to the next state."""
 
     ledger: Ledger
     meters: Meters
@@ -203,5 +203,5 @@ def tensors_of(part: Part) -> dict[str, Tensor]:
 
 
 def rows_of(values: Tensor, rows: Tensor) -> Tensor:
-    """Return `rows` [b] of `values` [B, ...]. They rise without repeating, so B of them are all: nothing is copied."""
+    """Return `rows` [b] of `values` [B, ...]. Rows are sorted and unique, so B rows are all rows: nothing is copied."""
     return values if len(rows) == len(values) else values[rows]

@@ -19,7 +19,7 @@ class Pass(NamedTuple):
     """One forward pass: some rows, and the window positions to compute for each."""
 
     rows: Tensor  # [b] in rising order
-    query: Tensor  # [b, w] window positions; rows with fewer positions of their own are filled up with others
+    query: Tensor  # [b, w] window positions; rows with fewer positions of their own are padded with others
     real: Tensor | None  # [b, w] true on a row's own positions; None means the whole window, in order
     prompt: bool  # whether the prompt is computed as well
     read: tuple[Tensor, Tensor]  # [n] each, the rows of the pass and the columns of `query` that policies read
@@ -27,13 +27,13 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """All that the host has to know about a state before its next step. Making one waits for the device once."""
+    """All that the host has to know about a state before its next step. Creating it waits for the device once."""
 
     plan: Plan
     passes: tuple[Pass, ...]  # at most two: rows that recompute everything visible, rows that recompute a query
     finished: tuple[bool, ...]  # [B] rows that are done
     ending: bool  # whether a row certainly commits: its budget ends, or it checks an earlier commit
-    heard: bool  # whether any of the rows asked about commits in the step before
+    heard: bool  # whether any row of the `heard` that `plan_step` was given is true
 
 
 class _OnHost(NamedTuple):
@@ -70,7 +70,7 @@ def _fetch(state: StateView, plan: Plan, wanted: Tensor, heard: Tensor | None) -
         torch.ones_like(done) if plan.full is None else plan.full,
     )
     grids = [wanted, *(grid for grid in (plan.query, plan.visible) if grid is not None)]
-    # The one moment of a step at which Python waits for the device.
+    # The only place of a step at which Python waits for the device.
     here = torch.cat([torch.stack(flags, dim=1), *grids], dim=1).cpu()
     finished, ends, commits, full = here[:, : len(flags)].T.tolist()
     parts = iter(torch.split(here[:, len(flags) :], state.length, dim=1))
@@ -89,7 +89,7 @@ def _make_passes(host: _OnHost, state: StateView) -> Iterator[Pass]:
 
 
 def full_pass(rows: Sequence[int], wanted: Tensor, visible: Tensor | None, state: StateView) -> Pass:
-    """Make a pass over everything `visible` [B, N] of some rows; this and `wanted` [B, N] are on the host."""
+    """Make a pass over everything `visible` [B, N] of some rows. `visible` and `wanted` [B, N] are on the host."""
     if visible is not None:
         return _partial_pass(rows, wanted, visible, state, prompt=True)
     read = wanted[list(rows)].nonzero(as_tuple=True)
@@ -97,10 +97,10 @@ def full_pass(rows: Sequence[int], wanted: Tensor, visible: Tensor | None, state
 
 
 def _partial_pass(rows: Sequence[int], wanted: Tensor, inside: Tensor, state: StateView, *, prompt: bool) -> Pass:
-    """Make a pass over the positions `inside` [B, N] of some rows. Their numbers differ, and a pass is a rectangle.
+    """Make a pass over the positions `inside` [B, N] of some rows, padded because their numbers differ.
 
-    A full pass is filled up with invisible positions, which nothing attends to; a partial one repeats a position of
-    the row, because it would overwrite the keys and values of any other.
+    A full pass is padded with invisible positions, which nothing attends to. A partial pass repeats a position of the
+    row, because the keys and values of any other position would be overwritten.
     """
     mine = inside[list(rows)]
     count = mine.sum(dim=1, keepdim=True)
@@ -127,8 +127,8 @@ def _to_device(pair: tuple[Tensor, ...], state: StateView) -> tuple[Tensor, Tens
 def complete_plan(plan: Plan, wanted: Tensor, state: StateView) -> Plan:
     """Add to a plan what no policy may leave out, and remove what is not needed.
 
-    Filled positions are visible and wanted ones are computed; so is what becomes visible for the first time. After a
-    committed end of text there is nothing, if the recipe says so. Rows that check a commit see all of it.
+    Filled positions are visible. Wanted positions are computed, and so are positions that become visible for the first
+    time. With `stop_at_eos`, masks after the end of the text are left out. Rows that check a commit see the whole text.
     """
     visible, worth, query = plan.visible, needed(state), plan.query
     if visible is not None:
@@ -143,5 +143,5 @@ def complete_plan(plan: Plan, wanted: Tensor, state: StateView) -> Plan:
 
 
 def needed(state: StateView) -> Tensor | None:
-    """Return all positions but the masks after an end of text, where those do not count. [B, N]"""
+    """Return all positions but the masks after an end of text; None if those matter too. [B, N]"""
     return ~(state.blank & state.ended) if state.rows.stop_at_eos else None

@@ -40,9 +40,9 @@ class Readout(Protocol):
 
 @runtime_checkable
 class Precise(Protocol):
-    """A readout that can compute a few logits in float32 where all of them come in half precision.
+    """A readout that can compute a few logits in float32 although the model runs in half precision.
 
-    In half precision the gap of two logits is a multiple of 1/16 or so, too coarse for a threshold.
+    In half precision the gap of two logits is a multiple of about 1/16, too coarse for a threshold.
     """
 
     def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class LogitBeliefs(Beliefs, Protocol):
     def transform(self, change: Change) -> LogitBeliefs:
         """Return the same proposals with the statistics of changed logits.
 
-        Positions that a policy reads have them; others report the least possible certainty.
+        Only positions that a policy reads have statistics; others report the least possible certainty.
         """
 
 
@@ -119,7 +119,7 @@ class Visible(Protocol):
 
 
 class Logits(Protocol):
-    """The logits of n positions. What one policy computed from them is shared with the next."""
+    """The logits of n positions. Results that one policy computes are shared with the others."""
 
     @property
     def values(self) -> Tensor:
@@ -127,7 +127,7 @@ class Logits(Protocol):
 
     @property
     def best(self) -> Tensor:
-        """[n] the best token of each position; of equal ones, the first."""
+        """[n] the best token of each position; ties go to the first."""
 
 
 class Sample(Protocol):
@@ -142,7 +142,7 @@ class Region(Protocol):
 
     @property
     def sought(self) -> bool:
-        """Whether it is found in the text of `state.draft`, instead of being known in advance.
+        """Whether the answer is searched for in the text of `state.draft` (its place is not known in advance).
 
         Then every mask that a step computes is read, and the answer is searched for in the proposed tokens.
         """
@@ -173,13 +173,13 @@ class Transfer(Protocol):
 
 
 class Verdict(NamedTuple):
-    """A stopping rule's answer. A rule that compares one number with a threshold shows both. [B] each"""
+    """A stopping rule's answer. A rule that compares one number with a threshold reports both. [B] each"""
 
     settled: Tensor
     value: Tensor | None = None  # the value that the rule compares
     bar: Tensor | None = None  # the threshold it has to reach
     measure: str = "gap"  # the name of the value
-    progress: Tensor | None = None  # p at which the threshold was taken, if it depends on one
+    progress: Tensor | None = None  # the p at which the threshold was computed, if it depends on p
 
 
 class Stop(Protocol):
@@ -193,9 +193,9 @@ class Stop(Protocol):
 
 @runtime_checkable
 class FromFile(Protocol):
-    """A stopping rule with a part in a file that is loaded when first needed.
+    """A stopping rule that loads a file when it is first needed.
 
-    So a stored trace can name its rule even if the file is gone.
+    A stored trace can therefore name its rule even if the file is gone.
     """
 
     def read_file(self) -> None:
@@ -210,11 +210,11 @@ class Verify(Protocol):
         """How many passes may be spent on checking a commit; 0 for none."""
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Tensor:
-        """Return bool [B, N]: committed positions to mask again, seen in a pass over the whole text."""
+        """Return bool [B, N]: committed positions to mask again, judged by a pass over the whole text."""
 
 
 class Recipe(Protocol):
-    """One policy per question, and a few numbers: what the loop reads of `recipes.Recipe`."""
+    """One policy per question, and a few numbers: the part of `recipes.Recipe` that the loop reads."""
 
     @property
     def ban_eos(self) -> Literal[False, True, "first"]: ...

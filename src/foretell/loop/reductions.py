@@ -1,7 +1,7 @@
-"""Reductions over the vocabulary, in as few passes over the logits as they take.
+"""Reductions over the vocabulary, in as few passes over the logits as possible.
 
-None of them copies all logits, in full precision or otherwise: what needs more than maxima is computed for a few
-rows at a time, as many as fit in the cache of a processor core.
+None of them copies all logits. Anything but a maximum is computed for a few rows at a time, as many as fit in the
+cache of a processor core.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Reductions:
 
     @cached_property
     def best(self) -> Tensor:
-        """The best token of each position; of equal ones, the first. [n]"""
+        """The best token of each position; ties go to the first. [n]"""
         group = self._peaks.argmax(dim=-1, keepdim=True)  # [n, 1]
         return (group * self._groups.shape[-1] + self._members(group).argmax(dim=-1, keepdim=True)).squeeze(1)
 

@@ -1,4 +1,4 @@
-"""Whether an answer is settled: the stopping rule's verdict, after finding the answer in the text where need be."""
+"""Decide whether an answer is settled: find it in the text if necessary, then ask the stopping rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def settle(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe) -> tuple[Ve
 
 
 def _judge(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe) -> Verdict:
-    """Ask the stopping rule; rows that are done or check a commit are not settled (again)."""
+    """Ask the stopping rule. Rows that are done or being checked do not settle again."""
     verdict = ask_stop(recipe.stop, beliefs, state)
     return verdict._replace(settled=verdict.settled & ~state.done & ~state.checking)
 
@@ -26,8 +26,8 @@ def _judge(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe) -> Verdict:
 def _settle_found_answer(beliefs: StepBeliefs, before: DecodeState, recipe: Recipe) -> tuple[Verdict, DecodeState]:
     """Judge an answer that is found in the text which the step proposes.
 
-    What the step's own passes leave out keeps an old proposal. So a row whose answer was found there is computed as a
-    whole, and so is one that is about to settle: if that changes the text, the answer is searched for again.
+    Positions outside the step's own passes keep an old proposal. So a row whose answer has such positions is computed
+    as a whole, and so is a row that is about to settle. If that changes the text, the answer is searched for again.
     """
     asked = (~before.done & ~before.checking)[:, None]
     state = _find_answer(beliefs, before, recipe)
@@ -44,7 +44,7 @@ def _settle_found_answer(beliefs: StepBeliefs, before: DecodeState, recipe: Reci
 
 
 def _find_answer(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe) -> DecodeState:
-    """Return the state with the answer found in what the step proposes, and for how long it has been there."""
+    """Return the state with the answer that is found in the proposed text, and with its age."""
     beliefs.read_tokens(state.blank & ~state.done[:, None], measure=True)
     found = ask_region(recipe.region, state.with_text(draft=beliefs.tokens))
     same = (found == state.text.found).all(dim=1) & (state.step > 0)

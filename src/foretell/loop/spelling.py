@@ -8,7 +8,7 @@ from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-REMEMBERED = 1024  # drafts: more than the rows of a batch, so that the last draft of each row is among them
+REMEMBERED = 1024  # cached drafts: more than the rows of a batch, so that the last draft of each row is among them
 
 
 class SpelledText(NamedTuple):

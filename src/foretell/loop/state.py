@@ -17,7 +17,7 @@ PARTS = ("rows", "text", "ledger", "recheck", "meters")
 
 @dataclass(frozen=True, eq=False)
 class DecodeState(StateView):
-    """A `StateView`, and the states that follow it."""
+    """A `StateView` with methods that return changed states."""
 
     def apply(self, move: Move, tokens: Tensor, work: Work) -> DecodeState:
         """Return the state after `move`, with `tokens` [B, N] as proposed. The only place that creates a new text."""
@@ -59,7 +59,7 @@ class DecodeState(StateView):
         )
 
     def join(self, fresh: DecodeState) -> DecodeState:
-        """Return a state with the rows of a not yet started batch appended, prompts padded to the wider of the two."""
+        """Append the rows of a batch that has not started. Prompts are padded to the wider of the two."""
         width = max(self.prompt_length, fresh.prompt_length)
         wide, others = self._widen(width), fresh._widen(width)._tensors()
         joined = wide._with_tensors(
@@ -73,7 +73,7 @@ class DecodeState(StateView):
         return joined
 
     def trim(self, prompt: int) -> DecodeState:
-        """Return a state with `prompt` columns before the window; those cut off must be padding in every row."""
+        """Return a state with `prompt` columns before the window; removed columns must be padding in every row."""
         if self.store is not None:
             self.store.trim(self.prompt_length - prompt)
         return self._widen(prompt)

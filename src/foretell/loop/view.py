@@ -1,4 +1,4 @@
-"""What a policy may know about a batch: the parts of its state, flat, and everything that is derived from them."""
+"""What a policy may know about a batch: the parts of its state, flattened, and values derived from them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from foretell.loop.spelling import Spelling
 
 @dataclass(frozen=True, eq=False)
 class StateView:
-    """B sequences at independent steps of recipes that differ only in their budget. Policies read; nothing is written.
+    """B sequences, each at its own step, with recipes that differ only in their budget. Policies only read it.
 
-    What is derived is computed once per state.
+    Derived values are computed once per state.
     """
 
     rows: Rows
@@ -94,7 +94,7 @@ class StateView:
 
     @property
     def answer_age(self) -> Tensor:
-        """[B] number of consecutive steps for which the answer was found at one place."""
+        """[B] number of consecutive steps that found the answer in the same place."""
         return self.text.answer_age
 
     @property
@@ -126,7 +126,7 @@ class StateView:
 
     @cached_property
     def ended(self) -> Tensor:
-        """[B, N] positions from the end of the text on: an end token with nothing pinned after it."""
+        """[B, N] the end of the text (an end token with nothing pinned after it) and all after it."""
         ends = torch.zeros_like(self.pinned)
         for token in self.end_ids:
             ends |= self.window == token
@@ -139,14 +139,14 @@ class StateView:
 
     @cached_property
     def answer(self) -> Tensor:
-        """[B, N] the answer region. Pinned positions are no part of it, because they cannot change."""
+        """[B, N] the answer region, without pinned positions, because they cannot change."""
         region = self.rows.region
         found = self.text.found if region.sought else check_grid(region, "a region", region(self), self.window.shape)
         return found & ~self.pinned
 
     @cached_property
     def checking(self) -> Tensor:
-        """[B] rows that have committed early and check what they wrote."""
+        """[B] rows whose early commit is being checked."""
         return self.recheck.left > 0
 
     @cached_property
@@ -161,7 +161,7 @@ class StateView:
 
     @cached_property
     def filled(self) -> Tensor:
-        """[B] share of the window no longer masked: the clock of parallel transfers."""
+        """[B] share of the window that is filled; it measures progress under parallel transfers."""
         return (~self.blank).float().mean(dim=1)
 
     @cached_property
@@ -173,7 +173,7 @@ class StateView:
     def in_block(self) -> Tensor:
         """[B, N] positions of the current block, and of later blocks that are due by the same step.
 
-        The latter exist only where blocks keep to the budget and it has fewer steps than there are blocks.
+        Later blocks are included only if blocks have deadlines and there are fewer steps than blocks.
         """
         block, mine = self.block[:, None], self.rows.blocks
         if not self.rows.paced:

@@ -56,7 +56,7 @@ def with_all_columns(inputs: Inputs) -> Inputs:
 
 
 def _with_columns(inputs: Inputs, source: Tensor) -> Inputs:
-    """Return the pass with the columns `source` [b, w] wanted, adding those it lacks where they are read.
+    """Return the pass with the columns `source` [b, w] wanted; columns that it lacks are added if they are read.
 
     Rows lack different numbers of columns. Rows that lack fewer repeat a column they have, which writes the same
     keys and values to the cache again.
@@ -152,7 +152,7 @@ class _Contrast:
         conditional = self.conditional(row, at)
         # un + (s + 1)(cond - un), written so that scale 0 changes no bit.
         contrast = conditional + self.scale * (conditional - self.unconditional(row, at))
-        return contrast.masked_fill(conditional == -inf, -inf)  # a banned token would be inf - inf
+        return contrast.masked_fill(conditional == -inf, -inf)  # for a banned token the sum is inf - inf
 
     def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
         conditional, unconditional = (
@@ -199,7 +199,7 @@ class _Banned:
 
 
 def _logits_of(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
-    """Return the logits of a few tokens, in float32 if the readout can compute them so. [n, k]"""
+    """Return the logits of a few tokens, in float32 if the readout supports it. [n, k]"""
     if isinstance(readout, Precise):
         return readout.precise(row, at, tokens)
     return readout(row, at).gather(-1, tokens).float()

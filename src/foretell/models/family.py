@@ -58,7 +58,7 @@ class Settings:
         return value
 
     def require(self, key: str, *allowed: Any) -> None:
-        """Raises ModelError if the value is not in `allowed`; an absent key means the first of them."""
+        """Raise ModelError if the value is not in `allowed`; an absent key has the first allowed value."""
         value = self.values.get(key, allowed[0])
         if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in allowed):
             raise self.problem(key, " or ".join(json.dumps(choice) for choice in allowed))
@@ -107,7 +107,7 @@ class Family:
 def mask_token(settings: Settings, vocab_size: int, documented: tuple[int, int]) -> int:
     """Return the mask id of the config, or of `documented` (vocabulary size, mask id) if the size is the same.
 
-    A mask token may come right after the vocabulary: it is an input without an output.
+    The mask id may come right after the vocabulary, because a mask is never an output.
     """
     stated = settings.token("mask_token_id", vocab_size + 1)
     if stated is not None:

@@ -16,7 +16,7 @@ QUANTIZE = ("int8",)
 
 
 def check_quantize(kind: str | None) -> None:
-    """Raises an error, before the weights are read, if the kind is unknown or its package is missing."""
+    """Raise an error, before the weights are read, if the kind is unknown or its package is missing."""
     if kind is None:
         return
     if kind not in QUANTIZE:

@@ -73,15 +73,15 @@ class MaskedLM:
 
     def new_cache(self, batch: int, length: int) -> KVStore:
         raise ModelError(
-            f"{type(self.network).__name__} keeps no cache (asked for {batch} rows of {length} columns): "
-            f"decode it with cache Off"
+            f"{type(self.network).__name__} has no cache (requested: {batch} rows of {length} columns): "
+            f"decode it with cache=off"
         )
 
 
 def too_long(prompt: int, length: int, limit: int) -> str:
     """Return the message for a canvas of `length` columns, `prompt` of them before the window."""
     parts = f"{prompt} of the prompt with its padding and {length - prompt} of the window"
-    problem = f"the text has {length} tokens ({parts}); this model's positions end at {limit}"
+    problem = f"the text has {length} tokens ({parts}); this model supports at most {limit}"
     if prompt >= limit:
         return f"{problem}: the prompt alone is too long"
     return (
@@ -113,7 +113,7 @@ class Table:
 
 
 def _find_head(network: Any) -> Callable[[Tensor], Tensor] | None:
-    """Return the head after `base_model` if its structure is known; it then runs only where it is read."""
+    """Return the head after `base_model` if its structure is known, so that it runs only where it is read."""
     if hasattr(network, "head") and hasattr(network, "decoder"):  # ModernBERT
         return lambda states: network.decoder(network.head(states))
     for name in ("cls", "lm_head", "predictions"):  # BERT, RoBERTa, ALBERT

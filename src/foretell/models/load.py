@@ -27,8 +27,8 @@ def load_model(
 ) -> Denoiser:
     """Load the denoiser in `folder`.
 
-    The weights are memory-mapped: on a CPU, in the dtype they are stored in, they are never copied. Without a
-    `dtype` they keep their own, except that float16 becomes float32 on a CPU.
+    The weights are memory-mapped, and not copied on a CPU if their dtype stays the same. Without a `dtype` they keep
+    their stored one, except that float16 becomes float32 on a CPU.
     """
     target, kind = _parse_device(device), _parse_dtype(dtype)
     settings = Settings.read(Path(folder))
@@ -92,7 +92,7 @@ def _fit_head(config: TransformerConfig, family: Family, settings: Settings, wei
 class _SkipInitialisation(TorchFunctionMode):
     """Skips the random initialisation of a network whose weights are about to be replaced.
 
-    It costs nothing on the meta device, but calling it there imports torch's compiler: seconds and 80 MB.
+    Initialisation on the meta device does nothing but import torch's compiler, which takes seconds and 80 MB.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -13,12 +13,12 @@ from tokenizers.models import BPE, WordPiece
 from foretell.errors import ModelError
 from foretell.models.family import Family, Settings
 
-# Models and tokenizers whose vocab.txt holds the word pieces of BERT; others use that name for other tokenizers.
+# Models and tokenizers whose vocab.txt holds the word pieces of BERT; other models use vocab.txt differently.
 _WORD_PIECE_MODELS = ("bert", "convbert", "distilbert", "electra", "mobilebert", "squeezebert")
 _WORD_PIECE_CLASSES = ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert")
 _WORD_PIECE_NAMES = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _VOCABULARIES = ("tokenizer.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken")
-_MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # what masked LMs call them if no file says so
+_MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # the usual names in masked LMs, if no file states them
 
 
 def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, int]) -> Tokenizer:
@@ -74,12 +74,12 @@ def documented_tokens(family: Family | None, settings: Settings) -> Mapping[str,
 
 
 def mask_of(folder: Path, tokenizer: Tokenizer) -> int | None:
-    """Return the mask token of a masked LM's tokenizer, None without one."""
+    """Return the mask token of a masked LM's tokenizer, or None."""
     return _first_known(tokenizer, (named_tokens(folder).get("mask_token"), *_MASKS))
 
 
 def separator_of(folder: Path, tokenizer: Tokenizer) -> int | None:
-    """Return the token that a masked LM's tokenizer puts at the end of a text, None without one."""
+    """Return the token that a masked LM's tokenizer puts at the end of a text, or None."""
     return _first_known(tokenizer, (named_tokens(folder).get("sep_token"), *_SEPARATORS))
 
 
@@ -120,7 +120,7 @@ def _word_pieces(folder: Path) -> Tokenizer:
 
 
 def _refuse_other_word_pieces(folder: Path, stated: Settings) -> None:
-    """Raises ModelError if vocab.txt belongs to a tokenizer other than BERT's."""
+    """Raise ModelError if vocab.txt belongs to a tokenizer other than BERT's."""
     name, model = stated.values.get("tokenizer_class"), read_json(folder / "config.json").get("model_type")
     known = {f"{kind}Tokenizer{fast}" for kind in _WORD_PIECE_CLASSES for fast in ("", "Fast")}
     if name not in known if name is not None else model not in _WORD_PIECE_MODELS:

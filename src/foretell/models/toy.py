@@ -1,4 +1,4 @@
-"""A closed-form denoiser without weights, for tests: hashed logits that become surer as the canvas fills."""
+"""A closed-form denoiser without weights, for tests: hashed logits that become more certain as the canvas fills."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Toy:
 
     Every column favours one token, chosen by its position and in some columns by its left neighbour, so that drafts
     change while neighbours are still masked. The lead of that token grows with the filled share of the text, faster at
-    some positions than at others, plus noise that depends on all visible tokens. Padding, other rows and the order of
-    rows change no bit of the result.
+    some positions than at others. Noise that depends on all visible tokens is added. Padding, other rows and the order
+    of rows change no bit of the result.
     """
 
     vocab: int = 64
@@ -54,7 +54,7 @@ class Toy:
         return Signal(
             scene=scramble(scene + spot),
             favoured=self._token(scramble(spot + neighbour)),
-            # Products only: the rounding of a vectorised power depends on the row's place in the batch.
+            # Only products, because the rounding of a vectorised power depends on the row's place in the batch.
             lead=_DOUBT + (_TRUST - _DOUBT) * share * (1 - drag * (1 - share)),
             vocab=self.vocab,
         )
@@ -64,7 +64,7 @@ class Toy:
         return token + (token >= self.mask_id)  # any token but the mask
 
     def new_cache(self, batch: int, length: int) -> KVStore:
-        raise ModelError(f"the toy model keeps no cache (asked for {batch} rows of {length} columns); use cache Off")
+        raise ModelError(f"the toy model has no cache (requested: {batch} rows of {length} columns); use cache=off")
 
 
 @dataclass(frozen=True, slots=True)

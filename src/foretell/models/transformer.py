@@ -30,7 +30,7 @@ class TransformerConfig:
     norm_eps: float = 1e-5
     qkv_bias: bool = False  # Dream (Qwen2) has one, LLaDA does not
     tied: bool = False  # the head is the embedding
-    context: int = UNBOUNDED  # most tokens of prompt and window together
+    context: int = UNBOUNDED  # the limit of prompt and window together, in tokens
     outputs: int | None = None  # rows of the head; None: the same as the embedding
 
     @property
@@ -41,8 +41,8 @@ class TransformerConfig:
 class DenseKV:
     """Implements `parts.KVStore` with two dense tensors. Columns that are not computed keep their old values.
 
-    The tensors have spare room, so that a row can be added or removed without copying all others: the first rows
-    are in use, and the last columns, because a canvas grows to the left.
+    The tensors have spare room, so that a row can be added or removed without copying all others. The first rows
+    and the last columns are in use, because a canvas grows to the left.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, selected: Tensor | None = None) -> None:
@@ -52,7 +52,7 @@ class DenseKV:
 
     def update(self, layer: int, columns: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k and v [b, H, q, D] at `columns` [b, q]; return all L columns of these rows."""
-        keys, values = self._used(self.keys[layer]), self._used(self.values[layer])
+        keys, values = self._in_use(self.keys[layer]), self._in_use(self.values[layer])
         rows = torch.arange(len(k), device=k.device) if self.selected is None else self.selected
         heads = torch.arange(k.shape[1], device=k.device)
         where = (rows[:, None, None], heads[None, :, None], columns[:, None, :])
@@ -60,7 +60,7 @@ class DenseKV:
         return (keys, values) if self.selected is None else (keys[self.selected], values[self.selected])
 
     def view(self, rows: Tensor | None) -> DenseKV:
-        return DenseKV(self._used(self.keys), self._used(self.values), rows)
+        return DenseKV(self._in_use(self.keys), self._in_use(self.values), rows)
 
     @torch.inference_mode()
     def keep(self, rows: Sequence[int]) -> None:
@@ -79,7 +79,7 @@ class DenseKV:
             width = width if columns <= width else -(-columns // COLUMNS) * COLUMNS
             self.keys, self.values = (self._copy_to_larger(part, room, width) for part in (self.keys, self.values))
         else:
-            for part in (self.keys, self.values):  # a NaN left by another request would pass through any mask
+            for part in (self.keys, self.values):  # attention masks do not stop a NaN that another request left
                 part[:, self.rows : rows] = 0
                 part[:, : self.rows, :, width - columns : width - self.columns] = 0
         self.rows, self.columns = rows, columns
@@ -87,13 +87,13 @@ class DenseKV:
     def _copy_to_larger(self, part: Tensor, room: int, width: int) -> Tensor:
         """Return a copy in a larger tensor, filled up with zeros."""
         larger = part.new_zeros(part.shape[0], room, part.shape[2], width, part.shape[4])
-        larger[:, : self.rows, :, width - self.columns :] = self._used(part)
+        larger[:, : self.rows, :, width - self.columns :] = self._in_use(part)
         return larger
 
     def trim(self, columns: int) -> None:
         self.columns -= columns
 
-    def _used(self, part: Tensor) -> Tensor:
+    def _in_use(self, part: Tensor) -> Tensor:
         """Return the rows and columns in use of [..., room for rows, H, room for columns, D]."""
         return part[..., : self.rows, :, part.shape[-2] - self.columns :, :]
 

@@ -43,11 +43,11 @@ class Weights:
             opened = _open(path)
             return cls(path, {path: opened}, dict.fromkeys(opened.keys(), path))
         if (folder / _INDEX).is_file():
-            return cls._sharded(folder / _INDEX)
+            return cls._locate_shards(folder / _INDEX)
         raise missing_weights(folder)
 
     @classmethod
-    def _sharded(cls, index: Path) -> Weights:
+    def _locate_shards(cls, index: Path) -> Weights:
         file_of: dict[str, Path] = {}
         for tensor, shard in _weight_map(index).items():
             path = index.parent / shard
@@ -65,7 +65,7 @@ class Weights:
         return cls(index, files, file_of)
 
     def refuse_unexpected(self, expected: set[str], ignored: tuple[str, ...]) -> None:
-        """Raises ModelError if a tensor belongs to no parameter; names that end in one of `ignored` are skipped."""
+        """Raise ModelError if a tensor belongs to no parameter; names that end in one of `ignored` are skipped."""
         extra = sorted(name for name in self.file_of if name not in expected and not name.endswith(ignored))
         if extra:
             more = f" and {len(extra) - _SHOWN} more" if len(extra) > _SHOWN else ""
@@ -137,7 +137,7 @@ def _open(path: Path) -> Any:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as problem:
         raise ModelError(
-            f"{path}: not a whole safetensors file ({problem}); it may have been cut short: copy or download it again"
+            f"{path}: not a complete safetensors file ({problem}); it may be cut short: copy or download it again"
         ) from problem
 
 

@@ -18,7 +18,7 @@ GROUP, VARIABLE = "foretell.policies", "FORETELL_IMPORT"
 
 
 def load_plugins() -> None:
-    """Import all plugins. One that fails is a warning, and its policies stay unknown."""
+    """Import all plugins. A plugin that fails causes a warning, and its policies stay unknown."""
     named = {f"{VARIABLE}={name}": name for name in os.environ.get(VARIABLE, "").split(",") if name}
     named |= {f"the entry point {one.name}": one.value for one in entry_points(group=GROUP)}
     for who, name in named.items():
@@ -37,5 +37,5 @@ def _import(name: str) -> None:
     assert spec is not None, "a .py file has a loader"
     assert spec.loader is not None, "a .py file has a loader"
     module = module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up, and so does pickle
+    sys.modules[path.stem] = module  # dataclasses and pickle look the module up here
     spec.loader.exec_module(module)

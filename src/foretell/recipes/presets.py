@@ -51,7 +51,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "sched": Preset(
         replace(_FULL, region=Masked(), stop=All((Prophet(tau=Exponential()), Stable(entropy=float("inf"))))),
-        "SchED: the gap over every mask, a smooth threshold, and no changed draft",
+        "SchED: the gap over every mask, a smooth threshold, and an unchanged draft",
     ),
     "dream": Preset(
         Recipe(block_length=None, sample=Nucleus(temperature=0.2, top_p=0.95), score=Entropy(), transfer=Timesteps()),
@@ -94,7 +94,7 @@ PRESETS: dict[str, Preset] = {
         replace(_FULL, score=Entropy(), transfer=EntropyThreshold()), "MED: fill every mask of low entropy at once"
     ),
     "jot": Preset(
-        replace(_FULL, transfer=JoT()), "JoT: fill every clear winner at once; next to filled tokens, a lower bar"
+        replace(_FULL, transfer=JoT()), "JoT: fill every clear winner at once, with a lower bar next to filled tokens"
     ),
     "prefix": Preset(
         replace(_FULL, cache=Prefix()), "Fast-dLLM's cache: what comes before the block is computed once per block"
@@ -119,7 +119,7 @@ PRESETS: dict[str, Preset] = {
 def parse(text: str | Recipe, prefer: Callable[[Recipe], Recipe] | None = None) -> Recipe:
     """Parse a recipe: "prophet", "prophet steps=128 stop.tau.high=8", or what `str(recipe)` gives.
 
-    `prefer` changes the preset before the settings of the text do. A recipe is returned as it is.
+    `prefer` changes the preset before the settings of the text apply. A Recipe is returned unchanged.
     """
     if isinstance(text, Recipe):
         return text

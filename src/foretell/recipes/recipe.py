@@ -18,8 +18,8 @@ from foretell.policies.transfer.quota import Quota
 from foretell.policies.verify.trust import Trust
 from foretell.recipes.text import LITERAL, adjust, format_value, name_of
 
-LARGEST = 1e6  # the limit of scales that have no natural one
-# The kinds of policies, and the member that each has beside `__call__`.
+LARGEST = 1e6  # the limit of numbers that have no natural one
+# The kinds of policies, and the member that each has besides `__call__`.
 POLICY = {"cache": "stores", "sample": "", "region": "sought", "score": "", "transfer": "parallel"}
 POLICY |= {"stop": "reads", "verify": "passes"}
 

@@ -29,7 +29,7 @@ KINDS: dict[Any, str] = {
     Scale: "scale",
 }
 LITERAL = re.compile(r"""(?P<raw>(?<!\w)[rR])?(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")""", re.DOTALL)  # a text in quotes
-_ESCAPES = "\\'\"abfnrtvxuUN01234567\n"  # what a backslash may stand before
+_ESCAPES = "\\'\"abfnrtvxuUN01234567\n"  # characters that may follow a backslash
 RENAMED = {"window": "visible"}  # parameters of recipe texts that version 0.1.0 wrote
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
 
@@ -72,9 +72,9 @@ def parse_value(hint: Any, text: str, where: str) -> Any:
 
 
 def adjust(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -> Any:
-    """Return a copy of dataclass `value` with the fields at dotted paths set to the values of their texts.
+    """Return a copy of dataclass `value` with fields, given by dotted paths, set to values parsed from text.
 
-    The copy is checked once all are set, because two settings may depend on each other.
+    The copy is checked after all fields are set, because two settings may depend on each other.
     """
     hints = hints_of(type(value))
     changed: dict[str, Any] = {name: getattr(value, name) for name in hints}

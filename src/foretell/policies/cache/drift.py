@@ -19,8 +19,8 @@ from foretell.policies.visible.everything import Everything
 class Drift:
     """Compute the current block and what the last step wrote; recompute everything once too many drafts have changed.
 
-    That is when the last step changed the proposed token of more than `share` of the block's masks. Entering a block
-    is no reason by itself. 0 refreshes at every change, 1 never.
+    A refresh happens if the last step changed the proposed token of more than `share` of the block's masks. Entering
+    a block alone does not cause one. 0 refreshes at every change, 1 never.
     """
 
     stores: ClassVar[bool] = True
@@ -33,10 +33,12 @@ class Drift:
 
     def __call__(self, state: StateView) -> Plan:
         return Plan(
-            needs_refresh(state, 0) | self._changed(state), state.in_block | ~state.ledger.fresh, self.visible(state)
+            needs_refresh(state, 0) | self._has_drifted(state),
+            state.in_block | ~state.ledger.fresh,
+            self.visible(state),
         )
 
-    def _changed(self, state: StateView) -> Tensor:
+    def _has_drifted(self, state: StateView) -> Tensor:
         masks = state.eligible
         changed = masks & (state.unchanged == 0) & (state.step > 1)[:, None]
         return changed.sum(dim=1) > self.share * masks.sum(dim=1)

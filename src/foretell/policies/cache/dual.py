@@ -15,9 +15,9 @@ from foretell.policies.visible.everything import Everything
 
 @dataclass(frozen=True, slots=True)
 class Dual:
-    """Run a full pass on entering a block, which fills masks too; until the next block, compute only the block.
+    """Run a full pass, which also fills masks, on entering a block; until the next block, compute only the block.
 
-    What a stopping rule reads is computed along with it, so that its gap is never stale.
+    Positions that a stopping rule reads are computed too, so that their gaps are never stale.
     `refresh` adds a full pass every `refresh` steps (1: always, which is exact); 0 adds none.
     `lead`: Dream reads a block's first token from the column before it, which is computed along with the block. The
     released code leaves that column out and fills the first token on entering: `lead=false` with `transfer=opening`.

@@ -15,7 +15,7 @@ from foretell.policies.visible.everything import Everything
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Run a full pass on entering a block, which fills masks too; then compute the block and all that follows it.
+    """Run a full pass, which also fills masks, on entering a block; then compute the block and all that follows it.
 
     `refresh` adds a full pass every `refresh` steps (1: always, which is exact); 0 adds none.
     `lead`: Dream reads a block's first token from the column before it, which is computed along with the block. The

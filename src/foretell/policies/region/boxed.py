@@ -12,7 +12,7 @@ from foretell.loop.view import StateView
 from foretell.policies.region.sought import locate_answer
 
 _OPENING = re.compile(r"\\boxed\s*\{")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is no brace
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace does not count
 
 
 @dataclass(frozen=True, slots=True)

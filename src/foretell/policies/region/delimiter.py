@@ -39,7 +39,7 @@ class Delimiter:
 
     def __post_init__(self) -> None:
         if not isinstance(self.marker, str) or not self.marker.strip():
-            raise RecipeError(f"the region's marker must be a text that is not blank, got {self.marker!r}")
+            raise RecipeError(f"the region's marker must be a string that is not blank, got {self.marker!r}")
         whole("the region's length", self.length, 0)
         one_of("the region's end", self.end, ENDS)
 

@@ -16,7 +16,7 @@ from foretell.policies.region.sought import locate_answer
 
 # A bracket followed by what can begin JSON, because prose has brackets too.
 _OPENING = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*(?:[\[{\]\"0-9-]|true|false|null))")
-_BLANKS = re.compile(r"[\s,:]*")  # also what separates the members of text that is known to parse
+_BLANKS = re.compile(r"[\s,:]*")  # also matches separators, because the text is known to parse
 _DECODER = JSONDecoder()
 
 
@@ -24,7 +24,7 @@ _DECODER = JSONDecoder()
 class Json:
     """The value at a dotted `path` of keys and list indices ("answer", "steps.0.result"), a string without quotes.
 
-    The JSON may be part of prose or a code fence; of several objects or lists, the last one that has the path counts.
+    The JSON may be part of prose or a code fence; the answer is in the last object or list that has the path.
     There is no region while one of them does not parse.
     """
 
@@ -52,7 +52,7 @@ class Json:
 
 
 def _find_value(text: str, start: int, end: int, path: list[str]) -> tuple[int, int] | None:
-    """Return where the value at `path` starts and ends, in the value from `start` to `end`, which parses."""
+    """Return where the value at `path` starts and ends inside the valid JSON from `start` to `end`."""
     for name in path:
         members = {key: span for key, *span in _members(text, start)} if text[start] in "{[" else {}
         if name not in members:

@@ -15,7 +15,7 @@ from foretell.policies.region.sought import locate_answer
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    r"""`group` of the last match of `regex` whose group is not empty; by default group 1, or all where there is none.
+    r"""`group` of the last match of `regex` where it is not empty. Default: group 1, or the match if it has no groups.
 
     The text of every row is searched at every step. It is no longer than its window, but Python's `re` has no time
     limit: do not take expressions from untrusted sources, because some, such as (a+)+$, can run almost forever.

@@ -1,4 +1,4 @@
-"""Low-confidence remasking (LLaDA; Dream's maskgit_plus): keep masked what the model is least sure of."""
+"""Low-confidence remasking (LLaDA; Dream's maskgit_plus): the least confident positions stay masked."""
 
 from __future__ import annotations
 

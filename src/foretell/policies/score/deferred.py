@@ -1,4 +1,4 @@
-"""LLaDA's option for its published scores: an end of text is filled last, as if its confidence were the lowest."""
+"""An option used for LLaDA's published results: an end of text is filled last, as if it were the least certain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entropy remasking (Dream): keep masked what has the most diffuse distribution."""
+"""Entropy remasking (Dream): the positions of highest entropy stay masked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Top-k margin remasking: keep masked what has a close runner-up."""
+"""Top-k margin remasking: positions with a close runner-up stay masked."""
 
 from __future__ import annotations
 

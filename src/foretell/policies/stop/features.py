@@ -14,7 +14,7 @@ from torch import Tensor
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
 
-LEAST = 1e-6  # the least probability, and the least complement of one, so that log-odds stay finite
+LEAST = 1e-6  # probabilities are clamped to LEAST .. 1 - LEAST, so that log-odds stay finite
 
 
 class FeatureSource:

@@ -19,7 +19,7 @@ from foretell.policies.stop.features import FEATURES
 from foretell.storage import check_format, convert
 
 FORMAT = 1
-DIGITS = 12  # of the file's sha256 that identify it
+DIGITS = 12  # leading digits of the sha256 that identify the file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +105,7 @@ def read_head(path: str | Path) -> tuple[Head, str]:
     try:
         return _head(json.loads(written)), hashlib.sha256(written).hexdigest()[:DIGITS]
     except (ForetellError, ValueError, RecursionError) as error:
-        raise StorageError(f"{path} holds no judge: {error}") from error
+        raise StorageError(f"{path} is not a judge: {error}") from error
 
 
 def _head(value: Any) -> Head:

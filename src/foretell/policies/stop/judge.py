@@ -20,9 +20,9 @@ from foretell.policies.stop.head import DIGITS, Head, read_head
 class Judge:
     """Settle once the head in the file `path` gives log-odds of at least `bar`. An empty region never settles.
 
-    `foretell judge` trains a head. `sha256` is the beginning of the file's digest, by default that of the file as it is
-    now: a rule always means the same head, and a file that has changed is an error. If all digits are given, the file
-    is read only when the rule is first used, so that a trace can be opened without the judge that stopped it.
+    `foretell judge` trains a head. `sha256` is the beginning of the file's digest, by default that of the current file.
+    It ties the rule to one head: a file that has changed is an error. If all digits are given, the file is read only
+    when the rule is first used, so that a trace can be opened without the judge that stopped it.
     """
 
     path: str

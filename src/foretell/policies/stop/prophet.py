@@ -22,10 +22,10 @@ class Prophet:
     `reduce`: the mean (the paper), the min, or the quantile `q` of the region's gaps; a mean can hide one unsure token.
     `over`: all positions of the region (the released code), or only its masks; once no mask is left, nothing can
     change the answer any more and it is settled.
-    `clock`: p by steps (the paper) or by tokens filled, for transfers that fill many at once. The default is by steps;
-    a recipe with such a transfer has to name a clock.
+    `clock`: p counts steps (the paper and the default) or filled tokens. A recipe whose transfer fills many masks at
+    once has to name a clock.
     `one_based`: the released code's p, (step + 1) / T, instead of the paper's step / T.
-    `scale`: what replaces the gap, with thresholds to match: `log_odds`, or `ranks` among known gaps.
+    `scale`: a measure to use instead of the gap, with other thresholds: `log_odds`, or `ranks` among known gaps.
     """
 
     tau: Schedule = Staged()

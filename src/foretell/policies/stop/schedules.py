@@ -84,7 +84,7 @@ class Exponential:
 
 
 def _interpolate(start: float, end: float, share: Tensor) -> Tensor:
-    """Interpolate from `start` at share 0 to `end` at share 1. If either is infinite, so is the result: never stop."""
+    """Interpolate from `start` at share 0 to `end` at share 1. If either is infinite, the result is infinite too."""
     if math.isinf(start) or math.isinf(end):
         return torch.full_like(share, max(start, end))
     return start + (end - start) * share

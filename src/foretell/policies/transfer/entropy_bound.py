@@ -17,7 +17,7 @@ from foretell.policies.transfer.ranks import at_least_one, fillable, first, orde
 
 @dataclass(frozen=True, slots=True)
 class EntropyBound:
-    """Fill the masks of lowest entropy, as many as have entropies that sum to at most `bound` without the highest.
+    """Fill the masks of lowest entropy while the sum of their entropies, without the highest, is at most `bound`.
 
     The sum bounds the mutual information of the filled tokens, which filling them at once ignores. A single token is
     always within the bound.
@@ -34,7 +34,6 @@ class EntropyBound:
         order = order_by(-beliefs.entropy, scores, among)
         taking = among.gather(1, order)
         entropy = torch.where(taking, beliefs.entropy.gather(1, order), 0)
-        spent = F.pad(
-            entropy.cumsum(dim=1)[:, :-1], (1, 0)
-        )  # by the masks before: in this order the last one has the highest
+        # The sum over the masks before each one, which has the highest entropy so far.
+        spent = F.pad(entropy.cumsum(dim=1)[:, :-1], (1, 0))
         return at_least_one(first(order, (spent <= self.bound) & taking), scores, state)

@@ -1,4 +1,4 @@
-"""Fill as many masks as their confidences allow: the more at once, the higher each has to be (Fast-dLLM)."""
+"""Fill as many masks as their confidences allow: filling more at once requires higher confidences (Fast-dLLM)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fill every mask whose best token is enough more likely than the second best; known neighbours lower the bar (JoT)."""
+"""Fill every mask whose best token is clearly more likely than the second; known neighbours lower the bar (JoT)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import at_least_one, fillable
 
-LARGEST = 1e6  # ratio: finite, so that a share of it is finite too
-FURTHEST = 1024  # distance: each step of it costs a sum over the window
+LARGEST = 1e6  # the largest ratio: finite, so that a share of it is finite too
+FURTHEST = 1024  # the largest distance: each unit costs a sum over the window
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class JoT:
             raise RecipeError(f"jot needs low <= high, got low={self.low!r}, high={self.high!r}")
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
-        bar = self.high - (self.high - self.low) * self._known(state, beliefs.gap.dtype)
+        bar = self.high - (self.high - self.low) * self._known_share(state, beliefs.gap.dtype)
         return at_least_one(fillable(scores, state) & (beliefs.gap >= bar.log()), scores, state)
 
-    def _known(self, state: StateView, dtype: torch.dtype) -> Tensor:
+    def _known_share(self, state: StateView, dtype: torch.dtype) -> Tensor:
         """Return k. [B, N]"""
         known = F.pad(state.valid & (state.canvas != state.mask_id), (self.distance, self.distance)).to(dtype)
         start = state.prompt_length + self.distance

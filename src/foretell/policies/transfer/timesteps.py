@@ -22,7 +22,7 @@ class Timesteps:
     """In every block t runs from 1 to `eps` over the block's steps; Dream's own loop has a single block.
 
     The share is rounded down, so early steps may fill nothing, and a block's last step takes what is left.
-    `independent`: each mask is filled with the share as its probability, whatever its score (Dream's `alg=origin`).
+    `independent`: each mask is filled with this share as its probability, ignoring its score (Dream's `alg=origin`).
     """
 
     parallel: ClassVar[bool] = False

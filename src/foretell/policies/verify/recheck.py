@@ -13,7 +13,7 @@ from foretell.loop.view import StateView
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """Run up to `passes` more passes. Each fills what the last one masked, and masks what is less likely than `below`.
+    """Run up to `passes` passes. Each fills what the previous one masked and masks tokens less likely than `below`.
 
     The last pass masks nothing, so a single pass would do nothing. `answer`: whether the answer region is checked too.
     """

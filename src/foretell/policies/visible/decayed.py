@@ -1,4 +1,4 @@
-"""Suffix pruning as in DPad: masks after the current block are kept at random, fewer the farther away they are."""
+"""Suffix pruning as in DPad: masks after the current block are kept at random, with fewer at greater distances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STREAM = 4
 class Decayed:
     """Keep a position at distance d with probability exp(-(steepness d / reach)^2 / 2), and none beyond `reach`.
 
-    The draw depends only on the row's seed and the position: a dropped one returns only when the block gets nearer.
+    The draw depends only on the seed and the position: a dropped position returns only when the block gets nearer.
     """
 
     reach: int = 256

@@ -1,4 +1,4 @@
-"""Suffix pruning as in Streaming-dLLM: of the masks after the current block, keep only the nearest and the last one."""
+"""Suffix pruning as in Streaming-dLLM: keep only the nearest masks after the current block, and the last one."""
 
 from __future__ import annotations
 

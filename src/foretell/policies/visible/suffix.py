@@ -1,4 +1,4 @@
-"""The part of the window after the current block, which visible policies thin out."""
+"""The part of the window after the current block, of which visible policies keep only some positions."""
 
 from __future__ import annotations
 
