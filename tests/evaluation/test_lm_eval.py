@@ -96,7 +96,7 @@ def test_generation_and_likelihood_offline(checkpoint: Path, tasks: Path, tmp_pa
 
 @pytest.mark.parametrize(
     ("argument", "says"),
-    [("recipe=prohpet", "did you mean 'prophet'?"), ("chat=False", "chat is for the harness to say")],
+    [("recipe=prohpet", "did you mean 'prophet'?"), ("chat=False", "chat is set by the harness")],
 )
 def test_a_wrong_argument_is_an_error(checkpoint: Path, tasks: Path, tmp_path: Path, argument: str, says: str) -> None:
     asked = ("--include_path", tasks, "--tasks", "counted", "--model_args", f"pretrained={checkpoint},{argument}")
