@@ -161,8 +161,9 @@ def measure_shares(size: Size, steps: int) -> dict[str, Any]:
             check.seconds = inside.seconds = 0.0
             started = time.perf_counter()
             taken = denoise_step(watched, state, replace(recipe, stop=TimedStop(recipe.stop, check)), ahead)
-            whole = time.perf_counter() - started
             states[name] = taken.after, recipe, taken.ahead
+            del taken  # each recipe pays for freeing its own logits
+            whole = time.perf_counter() - started
             if step:  # the first step is a warm-up
                 took[name].append((check.seconds / whole, 1 - inside.seconds / whole, whole))
     found: dict[str, Any] = {"size": asdict(size), "steps": steps}
