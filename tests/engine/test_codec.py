@@ -14,10 +14,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from foretell.engine.codec import Codec
-from foretell.engine.folder import BUNDLED
 from foretell.errors import ModelError, RequestError, VocabularyError
 from foretell.models.dream import DREAM
 from foretell.models.llada import LLADA
+from foretell.models.load import BUNDLED
 
 TEXTS = [
     "What is 86+28=114, and 31-13?",

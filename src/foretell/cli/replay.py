@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from foretell.cli.trace import answer_positions, draft_text
+from foretell.cli.drafts import answer_positions, draft_text
 
 if TYPE_CHECKING:
     from rich.console import Console

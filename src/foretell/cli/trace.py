@@ -13,7 +13,6 @@ from foretell.errors import ForetellError, RequestError, TraceError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from torch import Tensor
 
     from foretell.engine.trace import Trace
     from foretell.loop.protocols import Region, Verdict
@@ -90,12 +89,6 @@ def _verdict_of(trace: Trace) -> Verdict:
         return Never()(trace, states)
 
 
-def has_answer(trace: Trace) -> bool:
-    if trace.request.recipe.region.sought:
-        return bool(trace.place().any())
-    return trace.request.layout.answer is not None
-
-
 def _parse_region(text: str | None) -> Region | None:
     from foretell.loop.protocols import Region  # noqa: PLC0415
     from foretell.recipes.text import parse_value  # noqa: PLC0415
@@ -112,6 +105,8 @@ def _heading(trace: Trace) -> str:
 def _show_dynamics(console: Console, trace: Trace) -> None:
     from rich.text import Text  # noqa: PLC0415
 
+    from foretell.cli.drafts import answer_positions, has_answer  # noqa: PLC0415
+
     what = "answer" if has_answer(trace) else "text"
     where = answer_positions(trace)
     first, last = trace.first_match(where=where), trace.last_change(where)
@@ -124,6 +119,8 @@ def _show_drafts(console: Console, trace: Trace, progress: Sequence[float]) -> N
     """Print the drafts of the most informative steps; `progress` is p at each step, as the rule counts it."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
+
+    from foretell.cli.drafts import answer_positions, draft_text, has_answer  # noqa: PLC0415
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     for title in ("", "step", "p", "filled", *(("answer",) if has_answer(trace) else ())):
@@ -141,6 +138,8 @@ def _show_drafts(console: Console, trace: Trace, progress: Sequence[float]) -> N
 
 def _name_steps(trace: Trace) -> dict[int, str]:
     """Return the steps worth reading, each with its names."""
+    from foretell.cli.drafts import answer_positions  # noqa: PLC0415
+
     last, where = len(trace) - 1, answer_positions(trace)
     named: dict[int, str] = {}
     for step, name in (
@@ -152,25 +151,3 @@ def _name_steps(trace: Trace) -> dict[int, str]:
     ):
         named[step] = f"{named[step]}, {name}" if step in named else name
     return named
-
-
-def answer_positions(trace: Trace, step: int = -1, region: Region | None = None) -> Tensor:
-    """Return the answer's positions, fixed or as found in the draft of a step, else all that are not pinned. [N]"""
-    where = trace.filled_at >= 0
-    if (region or trace.request.recipe.region).sought:
-        found = trace.answer(region)[step]
-        return found if found.any() else where
-    if trace.request.layout.answer is not None:
-        start, length = trace.request.layout.answer
-        where = where.new_zeros(len(where))
-        where[start : start + length] = True
-    return where
-
-
-def draft_text(trace: Trace, step: int, where: Tensor | None = None) -> str:
-    """Return the draft of a step on one line, without end tokens."""
-    from foretell.loop.spelling import printable  # noqa: PLC0415
-
-    tokens = trace.committed(step) if where is None else trace.committed(step)[where]
-    text = trace.spelling().text(token for token in tokens.tolist() if token not in trace.end_ids).string
-    return " ".join(printable(text).replace("\\n", " ⏎ ").split())

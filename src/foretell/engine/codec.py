@@ -17,7 +17,7 @@ from foretell.errors import RequestError, VocabularyError, unknown
 from foretell.loop.spelling import Spelling, is_part, printable
 from foretell.models.chat import ChatTemplate, Message
 from foretell.models.family import Family, Settings
-from foretell.models.load import FAMILIES, family_of
+from foretell.models.load import BUNDLED, FAMILIES, family_of
 from foretell.models.tokenizer import (
     documented_tokens,
     has_tokenizer,
@@ -107,8 +107,6 @@ class Codec:
             raise RequestError(f"{self.folder}: has no tokenizer, so it cannot read text; give token ids")
 
     def _advice(self) -> str:
-        from foretell.engine.folder import BUNDLED  # noqa: PLC0415  it imports this module
-
         name = self.folder.name if self.folder.parent == BUNDLED else self.folder
         return f"; list its words with: foretell vocab {name}"
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from foretell.engine.certificate import Certificate, model_hash
 from foretell.engine.codec import Codec
 from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, cut_text, frame_of, text_of
-from foretell.engine.folder import BUNDLED, folder_of, layouts_of
+from foretell.engine.folder import folder_of, layouts_of
 from foretell.engine.options import GenerateOptions, Options, RequestTemplate, make_template, without_text
 from foretell.engine.outcome import Outcome, Usage
 from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_ids
@@ -24,7 +24,7 @@ from foretell.engine.threads import with_threads
 from foretell.errors import ForetellError, RequestError, one_of
 from foretell.loop.protocols import Denoiser
 from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
-from foretell.models.load import load_model
+from foretell.models.load import BUNDLED, load_model
 from foretell.models.transformer import UNBOUNDED, Transformer
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]

@@ -10,9 +10,9 @@ import msgspec
 
 from foretell.engine.options import GenerateOptions
 from foretell.errors import ModelError, StorageError, unknown
+from foretell.models.load import BUNDLED
 from foretell.storage import convert, load_json
 
-BUNDLED = Path(__file__).parents[1] / "checkpoints"
 NOT_THE_MODELS = {
     "recipe",
     "layout",

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.loop.spelling import Spelling
-
-if TYPE_CHECKING:
-    from foretell.loop.view import StateView
 
 ALWAYS = torch.iinfo(torch.long).max  # the age of an answer whose place is known from the start
 
@@ -53,7 +50,7 @@ class AnswerRegion(Protocol):
     @property
     def sought(self) -> bool: ...
 
-    def __call__(self, state: StateView) -> Tensor: ...
+    def __call__(self, state: Any) -> Tensor: ...  # a StateView, which is made of these parts
 
 
 @dataclass(frozen=True, eq=False)

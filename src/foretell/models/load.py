@@ -17,6 +17,7 @@ from foretell.models.llada import LLADA
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.models.weights import Weights
 
+BUNDLED = Path(__file__).parents[1] / "checkpoints"  # one folder per bundled model
 FAMILIES: dict[str, Family] = {family.name: family for family in (LLADA, DREAM)}
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
