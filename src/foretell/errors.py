@@ -11,11 +11,12 @@ Our exception hierarchy:
   x ModelError        the checkpoint is not one we can run
   x StorageError      a file is missing, damaged, or cannot be written
     + TraceError      the file is not a trace, or was cut short
+  x RowsFailedError   some rows of a batch cannot be decoded; the engine turns it into one error per request
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from math import inf
 
@@ -64,6 +65,14 @@ class StorageError(ForetellError):
 
 class TraceError(StorageError):
     """The file does not hold traces, or was cut short."""
+
+
+class RowsFailedError(ForetellError):
+    """Some rows of a batch cannot be decoded, each for its own reason. The other rows are not affected."""
+
+    def __init__(self, rows: Mapping[int, ForetellError]) -> None:
+        super().__init__("; ".join(f"row {row}: {error}" for row, error in rows.items()))
+        self.rows = rows
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:

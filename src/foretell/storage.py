@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -19,6 +20,7 @@ from foretell.errors import ForetellError, RequestError, StorageError, unknown
 from foretell.version import __version__
 
 T = TypeVar("T")
+LARGEST_FILE = 1 << 28  # bytes of a file that is read into memory as a whole
 _WORDS = {
     "str": "a text",
     "bool": "true or false",
@@ -66,14 +68,55 @@ def lock_file(path: Path, patience: float) -> Iterator[None]:
         lock.release()
 
 
-def load_json(path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError) -> Any:
-    """Return the parsed JSON of a `kind` of file. Raises `error` if it is missing or is not valid JSON."""
+def read_file(
+    path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError, limit: int = LARGEST_FILE
+) -> bytes:
+    """Return the bytes of a `kind` of file.
+
+    Raises `error` if it is missing, is not a regular file (a device or a pipe may never end), or exceeds `limit` bytes.
+    """
     try:
-        return json.loads(Path(path).read_bytes())
+        with open(path, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise error(f"cannot read the {kind} {path}: it is not a regular file")
+            written = file.read(limit + 1)
     except OSError as wrong:
         raise error(f"cannot read the {kind} {path}: {wrong.strerror}") from wrong
-    except (ValueError, RecursionError) as wrong:
-        raise error(f"{path} is not valid JSON: {wrong}") from wrong
+    except ValueError as wrong:  # no file can have such a name
+        raise error(f"cannot read the {kind} {str(path)!r}: {wrong}") from wrong
+    if len(written) > limit:
+        raise error(f"the {kind} {path} is larger than {limit:,} bytes, the most that is read")
+    return written
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # otherwise a pipe without a writer blocks forever
+
+
+def read_text(
+    path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError, limit: int = LARGEST_FILE
+) -> str:
+    """Return the text of a `kind` of file, without a byte order mark. Raises `error` as `read_file` does."""
+    try:
+        return read_file(path, kind, error, limit).decode("utf-8-sig")
+    except UnicodeDecodeError as wrong:
+        raise error(f"{path} is not UTF-8 text: {wrong.reason} at byte {wrong.start}") from wrong
+
+
+def parse_json(text: str | bytes, where: str, error: type[ForetellError] = StorageError) -> Any:
+    """Return the parsed JSON of `text`, which came from `where`. Raises `error` if it is not valid JSON."""
+    try:
+        return json.loads(text)
+    except RecursionError as wrong:
+        raise error(f"{where} is not valid JSON: it is nested too deeply") from wrong
+    except ValueError as wrong:
+        raise error(f"{where} is not valid JSON: {wrong}") from wrong
+
+
+def load_json(path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError) -> Any:
+    """Return the parsed JSON of a `kind` of file. Raises `error` if it is missing or is not valid JSON."""
+    return parse_json(read_file(path, kind, error), str(path), error)
 
 
 def check_format(value: Any, key: str, number: int) -> None:
