@@ -20,6 +20,11 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from math import inf
 
+LARGEST = 2**31 - 1  # the limit of whole numbers that have no natural one: no product of two overflows 64 bits
+
+
+SHOWN = 80  # characters of a value in a message
+
 
 class ForetellError(Exception):
     """Base class of all errors that this library raises on purpose."""
@@ -75,6 +80,15 @@ class RowsFailedError(ForetellError):
         self.rows = rows
 
 
+def show(value: object) -> str:
+    """Return a value as a message shows it: at most 80 characters, also if Python refuses to print it."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more than 4300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
     """Return the message for an unknown name: the name, the nearest allowed one, and all allowed ones."""
     names = sorted(allowed)
@@ -93,14 +107,16 @@ def one_of(kind: str, value: str, allowed: Iterable[str], error: type[ForetellEr
 def within(kind: str, value: float, low: float, high: float = inf, error: type[ForetellError] = RecipeError) -> None:
     """Raise `error` unless `value` is a number and low <= value <= high; NaN is an error."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise error(f"{kind} must be a number, got {value!r}")
+        raise error(f"{kind} must be a number, got {show(value)}")
     if not low <= value <= high:
-        span = f"at least {low:g}" if high == inf else f"from {low:g} to {high:g}"
-        raise error(f"{kind} must be {span}, got {value!r}")
+        span = f"at least {low:.10g}" if high == inf else f"from {low:.10g} to {high:.10g}"
+        raise error(f"{kind} must be {span}, got {show(value)}")
 
 
-def whole(kind: str, value: int, low: int, high: float = inf, error: type[ForetellError] = RecipeError) -> None:
-    """Raise `error` unless `value` is a whole number and low <= value <= high."""
+def whole(kind: str, value: int, low: int, high: int | None = None, error: type[ForetellError] = RecipeError) -> None:
+    """Raise `error` unless `value` is a whole number and low <= value <= high; by default, high is LARGEST."""
     if isinstance(value, float):
         raise error(f"{kind} must be a whole number, got {value!r}")
-    within(kind, value, low, high, error)
+    within(kind, value, low, inf if high is None else high, error)
+    if high is None and value > LARGEST:
+        raise error(f"{kind} must be at most {LARGEST}, got {show(value)}")

@@ -275,8 +275,8 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ({"steps": 2, "diffusion_steps": 3}, RequestError, "another name for 'steps'"),
         ({"recipe": "profet"}, RecipeError, "did you mean 'prophet'"),
         ({"remasking": "low_confidense"}, RecipeError, "did you mean 'low_confidence'"),
-        ({"temperature": -1.0}, RecipeError, "from 0 to 1e.06, got -1.0"),
-        ({"max_new_tokens": 0}, RequestError, "max_new_tokens must be at least 1, got 0"),
+        ({"temperature": -1.0}, RecipeError, "from 0 to 1000000, got -1.0"),
+        ({"max_new_tokens": 0}, RequestError, "max_new_tokens must be from 1 to 1048576, got 0"),
         (
             {"suffix": "The answer is", "answer_length": 15, "max_new_tokens": 16},
             LayoutError,
@@ -296,8 +296,9 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
         ({"max_new_tokens": 8.0}, RequestError, "max_new_tokens must be a whole number, got 8.0"),
         ({"temperature": "a"}, RecipeError, "temperature must be a number, got 'a'"),
         ({"seed": 2**64}, RequestError, "seed must be from 0 to"),
-        ({"cfg_scale": float("inf")}, RecipeError, "guidance must be from 0 to 1e"),
-        ({"pins": {"0": 3}}, RequestError, "pins map a window offset"),
+        ({"cfg_scale": float("inf")}, RecipeError, "guidance must be from 0 to 1000000"),
+        ({"pins": {"0": 3}}, RequestError, "a pinned offset must be a number, got '0'"),
+        ({"pins": {0: 1.5}}, RequestError, "pins map a window offset to a token id or a text, got 1.5 at 0"),
         ({"pins": {0: 5000}}, RequestError, "token 5000 pinned at 0 is outside the vocabulary of 126 tokens"),
         ({"answer_start": 3}, LayoutError, "answer_start=3 needs an answer_length"),
         (

@@ -131,7 +131,7 @@ def test_reads(text: str, recipe: Recipe) -> None:
         ("full ban_eos=1", "unknown ban_eos '1' (available: false, first, true"),
         ("full transfer=threshold(by=luck)", "unknown transfer.by 'luck' (available: confidence, score"),
         ("full score=filtered(top_p=2)", "filtered's top_p must be from 0 to 1, got 2.0"),
-        ("full score=noisy(temperature=-1)", "noisy's temperature must be from 0 to 1e.06, got -1.0"),
+        ("full score=noisy(temperature=-1)", "noisy's temperature must be from 0 to 1000000, got -1.0"),
         ("threshold transfer.value=2", "threshold's value must be from 0 to 1, got 2.0"),
         ("threshold stop=prophet", "name a clock: prophet(clock=tokens"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol, Unpack, overload
 
@@ -16,12 +17,12 @@ from foretell.engine.codec import Codec
 from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, cut_text, frame_of, text_of
 from foretell.engine.folder import folder_of, layouts_of
 from foretell.engine.options import GenerateOptions, Options, RequestTemplate, make_template, without_text
-from foretell.engine.outcome import Outcome, Usage
+from foretell.engine.outcome import FailedRequest, Outcome, Usage
 from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_ids
 from foretell.engine.request import Layout, Request
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.threads import with_threads
-from foretell.errors import ForetellError, RequestError, one_of
+from foretell.errors import ForetellError, RequestError, one_of, show
 from foretell.loop.protocols import Denoiser
 from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
 from foretell.models.load import BUNDLED, load_model
@@ -155,7 +156,8 @@ class Engine:
         """Decode prompts, each with its own template; yields (index, completion) in the order in which they finish.
 
         All requests are checked before the first step. `errors="raise"` raises the first error; "return" yields a
-        `Failure` for each invalid request and then decodes the others. Errors of the model itself are always raised.
+        `Failure` for each invalid request and then decodes the others. A request can also fail later, for example if
+        the model returns NaN for it; the others are not affected. Errors that the model raises end everything.
         """
         one_of("errors", errors, ("raise", "return"), RequestError)
         if batch_size < 1:
@@ -172,16 +174,25 @@ class Engine:
                 accepted.append((index, template))
         if failed and errors == "raise":
             raise _name_failed(failed) from failed[0][1].error
-        return self._run(scheduler, failed, accepted)
+        return self._run(scheduler, failed, accepted, errors)
 
     def _run(
-        self, scheduler: Scheduler, failed: list[tuple[int, Failure]], accepted: list[tuple[int, RequestTemplate]]
+        self,
+        scheduler: Scheduler,
+        failed: list[tuple[int, Failure]],
+        accepted: list[tuple[int, RequestTemplate]],
+        errors: Literal["raise", "return"],
     ) -> Iterator[tuple[int, Completion | Failure]]:
         yield from failed
         try:
-            for outcome in with_threads(scheduler.run(), self.threads):
-                index, template = accepted[outcome.ticket]
-                yield index, self._complete(outcome, template)
+            for one in chain.from_iterable(with_threads(filter(None, _take_steps(scheduler)), self.threads)):
+                index, template = accepted[one.ticket]
+                if isinstance(one, Outcome):
+                    yield index, self._complete(one, template)
+                elif errors == "return":
+                    yield index, Failure(one.error)
+                else:
+                    raise _name_failed([(index, Failure(one.error))]) from one.error
         finally:
             self.usage += scheduler.usage
 
@@ -206,10 +217,14 @@ class Engine:
     def _frames(
         self, request: Request, template: RequestTemplate, scheduler: Scheduler, frames: list[Frame]
     ) -> Iterator[Frame]:
-        for outcome in with_threads(_take_steps(scheduler), self.threads):
+        for finished in with_threads(_take_steps(scheduler), self.threads):
+            done = None
+            for one in finished:
+                if isinstance(one, FailedRequest):
+                    raise one.error
+                done = self._complete(one, template)
             frame = frames.pop()
             text, _ = cut_text(self.text(frame.tokens, request.layout)[0], template.stop_strings)
-            done = None if outcome is None else self._complete(outcome, template)
             yield replace(frame, text=text, completion=done)
 
     def template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
@@ -223,7 +238,9 @@ class Engine:
             if token == self.model.mask_id:
                 raise RequestError(f"the mask token {self.model.mask_id} cannot be pinned")
             if not 0 <= token < vocabulary:
-                raise RequestError(f"token {token} pinned at {offset} is outside the vocabulary of {vocabulary} tokens")
+                raise RequestError(
+                    f"token {show(token)} pinned at {offset} is outside the vocabulary of {vocabulary} tokens"
+                )
         if not isinstance(given.stop, Certificate):
             return template
         remarks = given.stop.remarks(template.recipe, template.layout, self.fingerprint, self.dtype)
@@ -303,10 +320,10 @@ def _name_failed(failed: list[tuple[int, Failure]]) -> ForetellError:
     return type(failure.error)(f"prompts[{index}]{more} cannot be decoded: {failure}")
 
 
-def _take_steps(scheduler: Scheduler) -> Iterator[Outcome | None]:
-    """Run the steps of a scheduler's only request; the last one yields its outcome."""
+def _take_steps(scheduler: Scheduler) -> Iterator[list[Outcome | FailedRequest]]:
+    """Run steps until all requests are done, yielding those that each step finishes."""
     while scheduler.busy:
-        yield next(iter(scheduler.step()), None)
+        yield scheduler.step()
 
 
 def _network(model: Any) -> Any:

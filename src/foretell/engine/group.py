@@ -6,9 +6,10 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from foretell.engine.outcome import Observer, Outcome, Row, Usage, outcome_of, usage_of
+from foretell.engine.outcome import FailedRequest, Observer, Outcome, Row, Usage, outcome_of, usage_of
 from foretell.engine.request import Request
 from foretell.engine.trace import Recorder
+from foretell.errors import RowsFailedError
 from foretell.loop.decode import denoise_step
 from foretell.loop.passes import StepPlan
 from foretell.loop.protocols import Denoiser
@@ -63,10 +64,16 @@ class Group:
         """Add the state of the `joining` requests to that of the batch."""
         self.state, self.ahead = fresh if self.state is None else self.state.join(fresh), None
 
-    def take_step(self, model: Denoiser) -> dict[int, Outcome]:
-        """Denoise all rows once. Returns the outcomes of the rows that are done, by their place in the batch."""
+    def take_step(self, model: Denoiser) -> dict[int, Outcome | FailedRequest]:
+        """Denoise all rows once. Returns the outcomes of the rows that are done, by their place in the batch.
+
+        If rows fail, returns only these. The others repeat the step without them, from the same state.
+        """
         assert self.state is not None, "a group that takes a step has a state"
-        step = denoise_step(model, self.state, self.recipe, self.ahead)
+        try:
+            step = denoise_step(model, self.state, self.recipe, self.ahead)
+        except RowsFailedError as failed:
+            return {index: FailedRequest(self.rows[index].ticket, error) for index, error in failed.rows.items()}
         self.state, self.ahead = step.after, step.ahead
         for index, row in enumerate(self.rows):
             row.observe(step, index)

@@ -11,8 +11,8 @@ from typing import Any, TypedDict
 from foretell.engine.certificate import Certificate, stop_of
 from foretell.engine.codec import Codec
 from foretell.engine.hints import hint_for
-from foretell.engine.request import Layout, Request, lay_out
-from foretell.errors import LayoutError, RequestError, one_of, unknown, whole
+from foretell.engine.request import LONGEST, Layout, Request, lay_out
+from foretell.errors import LayoutError, RequestError, one_of, show, unknown, whole
 from foretell.loop.checks import ask_reads
 from foretell.loop.protocols import Score, Stop, Transfer
 from foretell.policies.region.fixed import Fixed
@@ -271,7 +271,7 @@ def _sample(options: Options) -> Gumbel | Nucleus | None:
 
 def _layout(options: Options, codec: Codec) -> Layout:
     length = WINDOW if options.max_new_tokens is None else options.max_new_tokens
-    whole("max_new_tokens", length, 1, error=RequestError)
+    whole("max_new_tokens", length, 1, LONGEST, RequestError)
     pins = _pins(options.pins or {}, codec)
     if not options.suffix and options.answer_length is None:
         if options.answer_start is not None:
@@ -279,7 +279,9 @@ def _layout(options: Options, codec: Codec) -> Layout:
         return Layout(length, tuple(sorted(pins.items())))
     suffix = codec.encode(options.suffix) if options.suffix else []
     answer = ANSWER if options.answer_length is None else options.answer_length
-    whole("answer_length", answer, 1, error=RequestError)
+    whole("answer_length", answer, 1, LONGEST, RequestError)
+    if options.answer_start is not None:
+        whole("answer_start", options.answer_start, 0, LONGEST, RequestError)
     suffixed = Layout.with_suffix(length, suffix, answer, options.answer_start)
     for offset, _ in suffixed.pins:
         if offset in pins:
@@ -291,8 +293,9 @@ def _pins(pins: Mapping[int, int | str], codec: Codec) -> dict[int, int]:
     """Return the pinned token of each offset, with texts encoded."""
     tokens_at: dict[int, int] = {}
     for offset, what in pins.items():
-        if not isinstance(offset, int) or not isinstance(what, int | str):
-            raise RequestError(f"pins map a window offset to a token id or a text, got {offset!r}: {what!r}")
+        if not isinstance(what, int | str) or isinstance(what, bool):
+            raise RequestError(f"pins map a window offset to a token id or a text, got {show(what)} at {show(offset)}")
+        whole("a pinned offset", offset, 0, LONGEST, RequestError)
         tokens = codec.encode(what) if isinstance(what, str) else [what]
         tokens_at |= {offset + i: token for i, token in enumerate(tokens)}
     return tokens_at

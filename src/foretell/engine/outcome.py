@@ -9,6 +9,7 @@ from typing import Literal
 
 from foretell.engine.request import Request
 from foretell.engine.trace import Recorder, Trace
+from foretell.errors import ForetellError
 from foretell.loop.decode import Step
 from foretell.loop.state import DecodeState
 
@@ -49,6 +50,14 @@ class Outcome:
     measure: str | None  # the name of that value
     forced: int  # tokens filled only because the budget ended
     trace: Trace | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequest:
+    """A request that could not be decoded to its end."""
+
+    ticket: int
+    error: ForetellError
 
 
 @dataclass(slots=True)

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from foretell.errors import LayoutError, RequestError
+from foretell.errors import LayoutError, RequestError, show
 from foretell.loop.parts import ALWAYS, Ledger, Meters, Recheck, Rows, Text
 from foretell.loop.spelling import Spelling
 from foretell.loop.state import DecodeState
 from foretell.recipes.recipe import Recipe
+
+LONGEST = 1 << 20  # positions of a window
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,8 @@ class Layout:
     answer: tuple[int, int] | None = None  # (offset, length)
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise LayoutError(f"a window must have at least 1 position, got {self.length}")
+        if not 1 <= self.length <= LONGEST:
+            raise LayoutError(f"a window must have from 1 to {LONGEST} positions, got {show(self.length)}")
         offsets = [offset for offset, _ in self.pins]
         if offsets != sorted(set(offsets)):
             raise LayoutError(f"pinned offsets must be sorted and unique, got {offsets}")

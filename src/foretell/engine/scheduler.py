@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from foretell.engine.group import Group, Waiting
-from foretell.engine.outcome import Observer, Outcome, Usage
+from foretell.engine.outcome import FailedRequest, Observer, Outcome, Usage
 from foretell.engine.request import Request, lay_out
 from foretell.engine.trace import Recorder
 from foretell.errors import RequestError, whole
@@ -96,14 +96,17 @@ class Scheduler:
         return False
 
     def run(self, requests: Iterable[Request] = ()) -> Iterator[Outcome]:
-        """Decode all requests, yielding outcomes in the order of completion."""
+        """Decode all requests, yielding outcomes in the order of completion. Raises the error of one that fails."""
         for request in requests:
             self.submit(request)
         while self.busy:
-            yield from self.step()
+            for done in self.step():
+                if isinstance(done, FailedRequest):
+                    raise done.error
+                yield done
 
-    def step(self) -> list[Outcome]:
-        """Admit waiting requests, run one step of one group, and return the outcomes of requests that are done."""
+    def step(self) -> list[Outcome | FailedRequest]:
+        """Admit waiting requests, run one step of one group, and return the requests that are done or have failed."""
         self._admit()
         if not self._turns:
             return []

@@ -122,6 +122,7 @@ class StepBeliefs:
         self.work = work  # of the passes so far
         self._seen = torch.zeros_like(state.blank)  # [B, N] positions whose token was read
         self._measured = torch.zeros_like(state.blank)  # [B, N] positions whose statistics can be read
+        self._unusable = torch.zeros_like(state.blank)  # [B, N] positions whose best logit is not finite
         self._readings: list[Readings] = []
         self._released = False
         self._change: Change | None = None  # applied to the logits before they are measured
@@ -175,6 +176,7 @@ class StepBeliefs:
         if measure:
             self._measured[row, position] = True
         logits = Reductions(values)
+        self._unusable[row, position] = ~logits.top.isfinite()
         proposed = ask_sample(self._sample, logits, state, row, position)
         tokens = torch.where(state.blank[row, position], proposed, self.tokens[row, position])
         self.tokens[row, position] = tokens
@@ -182,6 +184,11 @@ class StepBeliefs:
         if values.dtype in (torch.bfloat16, torch.float16) and isinstance(output.readout, Precise):
             exact = partial(output.readout.precise, at_row, at)
         return Readings(row, position, tokens, logits, exact)
+
+    @property
+    def failed(self) -> Tensor:
+        """[B] rows for which no token can be chosen at a position, because its best logit is not finite."""
+        return self._unusable.any(dim=1)
 
     def release(self) -> None:
         """Free the passes and their logits. Statistics that were read by now stay."""

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from foretell.errors import ModelError, RowsFailedError
 from foretell.loop.beliefs import StepBeliefs
 from foretell.loop.checks import ask_reads, ask_region, ask_score, ask_stop, ask_transfer, ask_verify
 from foretell.loop.forward import run_passes
@@ -16,6 +17,11 @@ from foretell.loop.parts import Move, Recheck
 from foretell.loop.passes import StepPlan, plan_step
 from foretell.loop.protocols import Denoiser, Recipe, Verdict
 from foretell.loop.state import DecodeState
+
+NOT_FINITE = (
+    "step {step}: a position has no finite best logit, so no token can be chosen there; the model returned NaN or "
+    "infinity, or every token is banned"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +68,10 @@ def decode(model: Denoiser, state: DecodeState, recipe: Recipe) -> Iterator[Step
 
 @torch.inference_mode()
 def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, plan: StepPlan | None = None) -> Step:
-    """Advance every unfinished row by one forward pass. `plan` is the previous step's `ahead`."""
+    """Advance every unfinished row by one forward pass. `plan` is the previous step's `ahead`.
+
+    Raises RowsFailedError if some rows cannot be decoded. `state` is still valid: drop these rows and repeat the step.
+    """
     plan = plan or plan_step(state, recipe)
     beliefs = run_passes(model, state, recipe, plan)
     verdict, state = settle(beliefs, state, recipe)  # Prophet's check: is the answer settled?
@@ -70,11 +79,13 @@ def denoise_step(model: Denoiser, state: DecodeState, recipe: Recipe, plan: Step
     if plan.ending:
         beliefs.read_or_compute(move.fill)
     after = state.apply(move, beliefs.tokens, beliefs.work)
-    ahead = plan_step(after, recipe, heard=move.commits)  # the only wait for the device
+    ahead = plan_step(after, recipe, heard=move.commits, failed=beliefs.failed)  # the only wait for the device
     if ahead.heard and not plan.ending:  # rare: read what the row commits, and fill it from the same state
         beliefs.read_or_compute(move.fill)
         after = state.apply(move, beliefs.tokens, beliefs.work)
-        ahead = plan_step(after, recipe)
+        ahead = plan_step(after, recipe, failed=beliefs.failed)
+    if ahead.failed:
+        raise RowsFailedError({row: ModelError(NOT_FINITE.format(step=int(state.step[row]))) for row in ahead.failed})
     return Step(state, beliefs, verdict, move, after, ahead)
 
 

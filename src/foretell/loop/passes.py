@@ -34,6 +34,7 @@ class StepPlan:
     finished: tuple[bool, ...]  # [B] rows that are done
     ending: bool  # whether a row certainly commits: its budget ends, or it checks an earlier commit
     heard: bool  # whether any row of the `heard` that `plan_step` was given is true
+    failed: tuple[int, ...]  # rows of the `failed` that `plan_step` was given which are true
 
 
 class _OnHost(NamedTuple):
@@ -42,41 +43,50 @@ class _OnHost(NamedTuple):
     finished: list[bool]  # [B]
     ending: list[bool]  # [B]
     heard: list[bool]  # [B]
+    failed: list[bool]  # [B]
     full: list[bool]  # [B]
     wanted: Tensor  # [B, N]
     query: Tensor | None  # [B, N]
     visible: Tensor | None  # [B, N]
 
 
-def plan_step(state: StateView, recipe: Recipe, heard: Tensor | None = None) -> StepPlan:
-    """Plan the next step. The same transfer reports whether any row of `heard` [B] is true."""
+def plan_step(state: StateView, recipe: Recipe, heard: Tensor | None = None, failed: Tensor | None = None) -> StepPlan:
+    """Plan the next step. The same transfer reports whether any row of `heard` [B] is true, and which of `failed`."""
     alive = ~state.done
     watched = (
         torch.where(state.checking[:, None], state.recheck.committed, ask_reads(recipe.stop, state)) & alive[:, None]
     )
     wanted = state.eligible | watched
     plan = complete_plan(ask_cache(recipe.cache, state), wanted, state)
-    host = _fetch(state, plan, wanted, heard)
-    return StepPlan(plan, tuple(_make_passes(host, state)), tuple(host.finished), any(host.ending), any(host.heard))
+    host = _fetch(state, plan, wanted, heard, failed)
+    return StepPlan(
+        plan=plan,
+        passes=tuple(_make_passes(host, state)),
+        finished=tuple(host.finished),
+        ending=any(host.ending),
+        heard=any(host.heard),
+        failed=tuple(row for row, bad in enumerate(host.failed) if bad),
+    )
 
 
-def _fetch(state: StateView, plan: Plan, wanted: Tensor, heard: Tensor | None) -> _OnHost:
+def _fetch(state: StateView, plan: Plan, wanted: Tensor, heard: Tensor | None, failed: Tensor | None) -> _OnHost:
     done = state.done
     ending = ~done & (state.checking | (state.step + 1 >= state.budget))
     flags = (
         done,
         ending,
         torch.zeros_like(done) if heard is None else heard,
+        torch.zeros_like(done) if failed is None else failed,
         torch.ones_like(done) if plan.full is None else plan.full,
     )
     grids = [wanted, *(grid for grid in (plan.query, plan.visible) if grid is not None)]
     # The only place of a step at which Python waits for the device.
     here = torch.cat([torch.stack(flags, dim=1), *grids], dim=1).cpu()
-    finished, ends, commits, full = here[:, : len(flags)].T.tolist()
+    finished, ends, commits, fails, full = here[:, : len(flags)].T.tolist()
     parts = iter(torch.split(here[:, len(flags) :], state.length, dim=1))
     read = next(parts)
     query = None if plan.query is None else next(parts)
-    return _OnHost(finished, ends, commits, full, read, query, None if plan.visible is None else next(parts))
+    return _OnHost(finished, ends, commits, fails, full, read, query, None if plan.visible is None else next(parts))
 
 
 def _make_passes(host: _OnHost, state: StateView) -> Iterator[Pass]:

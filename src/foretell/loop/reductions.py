@@ -37,6 +37,11 @@ class Reductions:
         return (group * self._groups.shape[-1] + self._members(group).argmax(dim=-1, keepdim=True)).squeeze(1)
 
     @cached_property
+    def top(self) -> Tensor:
+        """The logit of the best token. NaN or infinite if any logit is NaN or inf, or if all are -inf. [n]"""
+        return self.of(self.best[:, None]).squeeze(1)
+
+    @cached_property
     def best_two(self) -> Tensor:
         """The best token of each position and its runner-up. [n, 2]"""
         size, winner = self._groups.shape[-1], self.best[:, None]
@@ -49,12 +54,12 @@ class Reductions:
     @cached_property
     def normaliser(self) -> Tensor:
         """The normaliser of the softmax, log sum exp, without a matrix of probabilities. [n]"""
-        return map_chunks(_normaliser, self.values, self._top)
+        return map_chunks(_normaliser, self.values, self.top)
 
     @cached_property
     def entropy(self) -> Tensor:
         """Shannon entropy in nats. [n]"""
-        self.normaliser, entropy = map_chunks(_normaliser_and_entropy, self.values, self._top).unbind(-1)
+        self.normaliser, entropy = map_chunks(_normaliser_and_entropy, self.values, self.top).unbind(-1)
         return entropy
 
     def of(self, tokens: Tensor) -> Tensor:
@@ -64,10 +69,6 @@ class Reductions:
     @cached_property
     def _peaks(self) -> Tensor:
         return self._groups.amax(dim=-1)  # [n, V / size]
-
-    @cached_property
-    def _top(self) -> Tensor:
-        return self.of(self.best[:, None]).squeeze(1)  # [n]
 
     def _members(self, group: Tensor) -> Tensor:
         """Return the logits of one `group` [n, 1] per position. [n, size]"""

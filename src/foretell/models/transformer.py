@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from foretell.loop.protocols import Inputs
 
-UNBOUNDED = 1 << 40
+UNBOUNDED = 1 << 20  # the context of a model that states none
 COLUMNS = 64  # a store widens by multiples of this
 
 
