@@ -41,7 +41,7 @@ Id = Annotated[int, Meta(ge=0, lt=2**31)]
 class LayoutHeader(msgspec.Struct, forbid_unknown_fields=True):
     """A layout in the header; `Layout` checks that it fits."""
 
-    length: Annotated[int, Meta(ge=1)]
+    length: Annotated[int, Meta(ge=1, lt=2**31)]
     pins: tuple[tuple[int, Id], ...]
     answer: tuple[int, int] | None
 
@@ -49,7 +49,7 @@ class LayoutHeader(msgspec.Struct, forbid_unknown_fields=True):
 class TraceHeader(msgspec.Struct, forbid_unknown_fields=True):
     """All of a trace except its arrays."""
 
-    steps: Annotated[int, Meta(ge=1)]
+    steps: Annotated[int, Meta(ge=1, lt=2**31)]
     prompt: tuple[Id, ...]
     layout: LayoutHeader
     recipe: str
