@@ -38,7 +38,7 @@ def replace_file(path: Path) -> Iterator[Path]:
     Raises StorageError if the file cannot be written.
     """
     with _writing(path):
-        part = path.parent / f".{path.name}.{os.getpid()}.part"
+        part = _part_of(path)
         try:
             yield part
             part.replace(path)
@@ -51,6 +51,17 @@ def write_file(path: str | Path, text: str) -> None:
     """Write `text` atomically. Raises StorageError if the file cannot be written."""
     with replace_file(Path(path)) as part:
         part.write_bytes(text.encode())
+
+
+def check_writable(path: Path) -> None:
+    """Raise StorageError if no file can be written at `path`, before work is spent on its content."""
+    with _writing(path):
+        _part_of(path).touch()
+        _part_of(path).unlink()
+
+
+def _part_of(path: Path) -> Path:
+    return path.parent / f".{path.name}.{os.getpid()}.part"
 
 
 def make_folder(path: Path) -> None:
@@ -92,6 +103,16 @@ def lock_file(path: Path, patience: float) -> Iterator[None]:
         lock.release()
 
 
+def is_file(path: str | PathLike[str]) -> bool:
+    """Return whether there is a regular file at `path`; not if its name is too long, where `Path.is_file` raises."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: str | PathLike[str]) -> bool:
+    """Return whether there is a folder at `path`; not if its name is too long, where `Path.is_dir` raises."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 @contextmanager
 def open_file(path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError) -> Iterator[BinaryIO]:
     """Yield a `kind` of file, open for reading.
@@ -118,10 +139,9 @@ def read_file(
 ) -> bytes:
     """Return the bytes of a `kind` of file. Raises `error` as `open_file` does, or if it exceeds `limit` bytes."""
     with open_file(path, kind, error) as file:
-        written = file.read(limit + 1)
-    if len(written) > limit:
-        raise error(f"the {kind} {path} is larger than {limit:,} bytes, the most that is read")
-    return written
+        if os.fstat(file.fileno()).st_size > limit:
+            raise error(f"the {kind} {path} is larger than {limit:,} bytes, the most that is read")
+        return file.read()  # not `read(limit)`, which allocates that much for the smallest file
 
 
 def _open_at_once(path: str, flags: int) -> int:

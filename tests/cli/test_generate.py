@@ -162,7 +162,7 @@ def test_standard_input(run: Run, checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"prompt": "Tom', "line 2: not valid JSON"),
+        ('{"prompt": "Tom', "line 2 is not valid JSON"),
         ('{"promt": "Tom"}', "line 2: unknown key 'promt'; did you mean 'prompt'?"),
         ('{"prompt": 3}', 'line 2: "prompt" must be a string, got 3'),
         ('{"prompt": "Tom", "messages": []}', 'line 2: has both "prompt" and "messages"'),
@@ -247,7 +247,10 @@ def test_missing_things_are_named(run: Run, checkpoint: Path, tmp_path: Path) ->
     assert "there is no folder 'no-such-model'" in run("generate", "no-such-model", WORDS, code=2).stderr
     silent = run("generate", checkpoint, code=2, stdin=WORDS).stderr
     assert "give one prompt, or a file of them with --file; use - for either to read standard input" in silent
-    assert "cannot read gone.jsonl: No such file" in run("generate", checkpoint, "--file", "gone.jsonl", code=2).stderr
+    assert (
+        "cannot read the prompt file gone.jsonl: No such file"
+        in run("generate", checkpoint, "--file", "gone.jsonl", code=2).stderr
+    )
     (tmp_path / "empty.jsonl").write_text("\n")
     assert "has no prompts" in run("generate", checkpoint, "--file", tmp_path / "empty.jsonl", code=2).stderr
 
