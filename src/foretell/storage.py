@@ -37,7 +37,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
     Raises StorageError if the file cannot be written.
     """
-    with _writing(path):
+    with writing(path):
         part = _part_of(path)
         try:
             yield part
@@ -55,7 +55,7 @@ def write_file(path: str | Path, text: str) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise StorageError if no file can be written at `path`, before work is spent on its content."""
-    with _writing(path):
+    with writing(path):
         _part_of(path).touch()
         _part_of(path).unlink()
 
@@ -66,12 +66,12 @@ def _part_of(path: Path) -> Path:
 
 def make_folder(path: Path) -> None:
     """Create a folder and its parents, unless it exists. Raises StorageError if that is impossible."""
-    with _writing(path):
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """Turn what the operating system refuses (a full disk, a name that is too long) into a StorageError."""
     try:
         with suppress(OSError):
@@ -92,7 +92,7 @@ def lock_file(path: Path, patience: float) -> Iterator[None]:
     file at `path`.
     """
     lock = FileLock(path, timeout=patience, poll_interval=0.1)
-    with _writing(path):
+    with writing(path):
         try:
             lock.acquire()
         except Timeout:
