@@ -109,8 +109,11 @@ def appending(path: Path) -> Iterator[Writer]:
     with lock_file(_lock_of(path), PATIENCE):
         with writing(path):
             file = path.open("ab")
-        with file:
+        try:
             yield Writer(file)
+        finally:
+            with writing(path):  # closing writes again what could not be written
+                file.close()
 
 
 @dataclass(frozen=True, slots=True)
