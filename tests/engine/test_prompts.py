@@ -34,6 +34,7 @@ def test_a_byte_order_mark_is_not_part_of_a_prompt(tmp_path: Path) -> None:
     [
         (['"one"', "[" * 100_000], "line 2 is not valid JSON: it is nested too deeply"),
         (['"one"', '"two'], "line 2 is not valid JSON"),
+        (['"one"', r'{"prompt": "two", "id": "\ud800"}'], "line 2: has half of a surrogate pair"),
         (
             ['{"prompt": "a", "id": "x"}', "", '{"prompt": "b", "id": "x"}'],
             "line 3: the id 'x' is also .*a.jsonl, line 1",

@@ -51,6 +51,10 @@ def _parse_line(line: str, number: int, where: str, plain: bool) -> FilePrompt:
     if plain:
         return FilePrompt(number, line, where)
     value = parse_json(line, where, RequestError)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # results could not be written
+        raise RequestError(f"{where}: has half of a surrogate pair, which is no character") from error
     if isinstance(value, str):
         return FilePrompt(number, value, where)
     if not isinstance(value, dict):

@@ -65,7 +65,7 @@ def write_tokenizer(folder: Path) -> Tokenizer:
     """Write the tokenizer files, which `transformers` and `tokenizers` can load, and return the tokenizer."""
     tokenizer = build_tokenizer()
     make_folder(folder)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    write_file(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     special = {"bos_token": START, "eos_token": EOS, "pad_token": EOS, "unk_token": UNKNOWN, "mask_token": MASK}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -247,7 +247,8 @@ def write_model(run: Run, folder: Path) -> None:
     save_llada(run.ema.to(getattr(torch, kind)), folder, **{**stated, "torch_dtype": kind})
     for path in (path for pattern in COPIED for path in source.glob(pattern)):
         if path.parent != folder.resolve():
-            shutil.copy(path, folder)
+            with writing(folder):
+                shutil.copy(path, folder)
 
 
 def clear_run(recipe: RunConfig) -> None:
