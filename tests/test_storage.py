@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from foretell.errors import ModelError, StorageError
-from foretell.storage import load_json, parse_json, read_file, read_text
+from foretell.storage import (
+    check_writable,
+    is_file,
+    is_folder,
+    load_json,
+    lock_file,
+    make_folder,
+    parse_json,
+    read_file,
+    read_text,
+    replace_file,
+    write_file,
+)
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -47,3 +61,52 @@ def test_bad_text_and_bad_json_are_errors(tmp_path: Path) -> None:
         load_json(tmp_path / "bad", "list")
     with pytest.raises(ModelError, match="nested too deeply"):
         parse_json("[" * 100_000, "line 3", ModelError)
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(b"{}")
+    tracemalloc.start()
+    try:
+        read_file(tmp_path / "small", "list")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "/dev/null/one", "a\0b"])
+def test_a_file_that_cannot_be_written_is_an_error(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    for write in (check_writable, lambda path: write_file(path, "text"), lambda path: lock_file(path, 0).__enter__()):
+        with pytest.raises(StorageError, match="cannot write"):
+            write(path)
+    assert not is_file(path)
+    assert not is_folder(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("x" * 300, "a\0b", "file", "file/folder"):
+        with pytest.raises(StorageError, match="cannot write"):
+            make_folder(tmp_path / name)
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert is_folder(tmp_path / "a" / "b")
+
+
+def test_a_full_disk_is_an_error_and_keeps_the_old_file(tmp_path: Path) -> None:
+    write_file(tmp_path / "one", "old")
+
+    def write() -> None:
+        with replace_file(tmp_path / "one") as part:
+            part.write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StorageError, match=r"cannot write .*one: No space left on device"):
+        write()
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_writable_place_stays_as_it_is(tmp_path: Path) -> None:
+    check_writable(tmp_path / "one")
+    assert list(tmp_path.iterdir()) == []

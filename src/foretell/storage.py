@@ -7,11 +7,11 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 from filelock import FileLock, Timeout
@@ -33,61 +33,115 @@ _WORDS = {
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` after the block: readers see the old file or the whole new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    """Yield a temporary path that replaces `path` after the block: readers see the old file or the whole new one.
+
+    Raises StorageError if the file cannot be written.
+    """
+    with writing(path):
+        part = _part_of(path)
+        try:
+            yield part
+            part.replace(path)
+        finally:
+            with suppress(OSError):  # the name may be too long; that error is already on its way
+                part.unlink()
 
 
 def write_file(path: str | Path, text: str) -> None:
     """Write `text` atomically. Raises StorageError if the file cannot be written."""
+    with replace_file(Path(path)) as part:
+        part.write_bytes(text.encode())
+
+
+def check_writable(path: Path) -> None:
+    """Raise StorageError if no file can be written at `path`, before work is spent on its content."""
+    with writing(path):
+        _part_of(path).touch()
+        _part_of(path).unlink()
+
+
+def _part_of(path: Path) -> Path:
+    return path.parent / f".{path.name}.{os.getpid()}.part"
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, unless it exists. Raises StorageError if that is impossible."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses (a full disk, a name that is too long) into a StorageError."""
     try:
-        with replace_file(Path(path)) as part:
-            part.write_bytes(text.encode())
+        with suppress(OSError):
+            path.lstat()
+    except ValueError as error:  # no file can have such a name
+        raise StorageError(f"cannot write {str(path)!r}: {error}") from error
+    try:
+        yield
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextmanager
 def lock_file(path: Path, patience: float) -> Iterator[None]:
     """Hold a lock that other processes respect; it ends with the block or with this process.
 
-    Raises RequestError if another process still holds it after `patience` seconds.
+    Raises RequestError if another process still holds it after `patience` seconds, and StorageError if there can be no
+    file at `path`.
     """
     lock = FileLock(path, timeout=patience, poll_interval=0.1)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise RequestError(f"another run is writing to {path.parent}; wait for it or end it") from None
+    with writing(path):
+        try:
+            lock.acquire()
+        except Timeout:
+            raise RequestError(f"another run is writing to {path.parent}; wait for it or end it") from None
     try:
         yield
     finally:
         lock.release()
 
 
-def read_file(
-    path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError, limit: int = LARGEST_FILE
-) -> bytes:
-    """Return the bytes of a `kind` of file.
+def is_file(path: str | PathLike[str]) -> bool:
+    """Return whether there is a regular file at `path`; not if its name is too long, where `Path.is_file` raises."""
+    return os.path.isfile(path)  # noqa: PTH113
 
-    Raises `error` if it is missing, is not a regular file (a device or a pipe may never end), or exceeds `limit` bytes.
+
+def is_folder(path: str | PathLike[str]) -> bool:
+    """Return whether there is a folder at `path`; not if its name is too long, where `Path.is_dir` raises."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+@contextmanager
+def open_file(path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError) -> Iterator[BinaryIO]:
+    """Yield a `kind` of file, open for reading.
+
+    Raises `error` if it is missing or is not a regular file (a device or a pipe may never end).
     """
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise error(f"cannot read the {kind} {path}: it is not a regular file")
-            written = file.read(limit + 1)
+        file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115  closed below
     except OSError as wrong:
         raise error(f"cannot read the {kind} {path}: {wrong.strerror}") from wrong
     except ValueError as wrong:  # no file can have such a name
         raise error(f"cannot read the {kind} {str(path)!r}: {wrong}") from wrong
-    if len(written) > limit:
-        raise error(f"the {kind} {path} is larger than {limit:,} bytes, the most that is read")
-    return written
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise error(f"cannot read the {kind} {path}: it is not a regular file")
+        try:
+            yield file
+        except OSError as wrong:
+            raise error(f"cannot read the {kind} {path}: {wrong.strerror or wrong}") from wrong
+
+
+def read_file(
+    path: str | PathLike[str], kind: str, error: type[ForetellError] = StorageError, limit: int = LARGEST_FILE
+) -> bytes:
+    """Return the bytes of a `kind` of file. Raises `error` as `open_file` does, or if it exceeds `limit` bytes."""
+    with open_file(path, kind, error) as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise error(f"the {kind} {path} is larger than {limit:,} bytes, the most that is read")
+        return file.read()  # not `read(limit)`, which allocates that much for the smallest file
 
 
 def _open_at_once(path: str, flags: int) -> int:

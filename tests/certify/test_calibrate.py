@@ -303,7 +303,7 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
             {"prompts": ["Tom has 4 balls.", "Tom has 4 zeppelin"], "options": LAYOUT},
             "example 2: the model's vocabulary has no 'zeppelin'",
         ),
-        ({"prompts": "nowhere.jsonl"}, "cannot read nowhere.jsonl"),
+        ({"prompts": "nowhere.jsonl"}, "cannot read the prompt file nowhere.jsonl"),
         ({"prompts": ["Tom has 4 balls."], "options": {"sufix": "is"}}, "did you mean 'suffix'"),
     ],
 )

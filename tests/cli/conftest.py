@@ -54,7 +54,7 @@ def run_once() -> Run:
     """Return a runner of commands, also for fixtures that several tests share."""
     runner = CliRunner()
 
-    def invoke(*words: str | Path, stdin: str | None = None, code: int = 0) -> Result:
+    def invoke(*words: str | Path, stdin: str | bytes | None = None, code: int = 0) -> Result:
         result = runner.invoke(app, [str(word) for word in words], input=stdin)
         assert result.exit_code == code, result.output
         return result

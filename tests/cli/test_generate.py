@@ -152,7 +152,7 @@ def test_text_results_come_in_the_order_of_the_file(run: Run, checkpoint: Path, 
 
 
 def test_standard_input(run: Run, checkpoint: Path) -> None:
-    whole = run("generate", checkpoint, "-", "--json", stdin=f"{WORDS}\n").stdout
+    whole = run("generate", checkpoint, "-", "--json", stdin=f"\ufeff{WORDS}\n").stdout
     lines = run("generate", checkpoint, "--file", "-", "--json", stdin=f"{WORDS}\nTom has 4 balls.\n").stdout
     objects = run("generate", checkpoint, "--file", "-", "--json", stdin=json.dumps({"prompt": WORDS, "id": 7})).stdout
     assert rows(whole)[0]["text"] == rows(objects)[0]["text"] == load(checkpoint).generate(WORDS).text
@@ -162,7 +162,7 @@ def test_standard_input(run: Run, checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"prompt": "Tom', "line 2: not valid JSON"),
+        ('{"prompt": "Tom', "line 2 is not valid JSON"),
         ('{"promt": "Tom"}', "line 2: unknown key 'promt'; did you mean 'prompt'?"),
         ('{"prompt": 3}', 'line 2: "prompt" must be a string, got 3'),
         ('{"prompt": "Tom", "messages": []}', 'line 2: has both "prompt" and "messages"'),
@@ -230,6 +230,8 @@ def test_one_prompt_that_cannot_be_decoded_is_an_error(run: Run, checkpoint: Pat
         (["--answer-length", "99"], "do not fit a window of 24"),
         (["--trace", "nowhere/a.npz"], "there is no folder nowhere"),
         (["--trace", "."], "cannot write .: it is a folder"),
+        (["--trace", "x" * 300], "File name too long"),
+        (["--out", "x" * 300], "File name too long"),
         (["--file", "a.jsonl"], "not both"),
         (["--stop-string", ""], "stop_strings must be a non-empty string or a list of them, got ['']"),
         (["--stop", "###"], "use stop_strings (--stop-string)"),
@@ -245,9 +247,13 @@ def test_mistakes_are_one_line(run: Run, checkpoint: Path, words: list[str], say
 
 def test_missing_things_are_named(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     assert "there is no folder 'no-such-model'" in run("generate", "no-such-model", WORDS, code=2).stderr
+    assert "standard input is not UTF-8 text" in run("generate", checkpoint, "-", code=2, stdin=b"Tom \xff").stderr
     silent = run("generate", checkpoint, code=2, stdin=WORDS).stderr
     assert "give one prompt, or a file of them with --file; use - for either to read standard input" in silent
-    assert "cannot read gone.jsonl: No such file" in run("generate", checkpoint, "--file", "gone.jsonl", code=2).stderr
+    assert (
+        "cannot read the prompt file gone.jsonl: No such file"
+        in run("generate", checkpoint, "--file", "gone.jsonl", code=2).stderr
+    )
     (tmp_path / "empty.jsonl").write_text("\n")
     assert "has no prompts" in run("generate", checkpoint, "--file", tmp_path / "empty.jsonl", code=2).stderr
 

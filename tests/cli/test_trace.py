@@ -74,7 +74,7 @@ def test_a_file_that_is_no_trace(run: Run, tmp_path: Path) -> None:
     refused = run("trace", "show", tmp_path / "a.npz", code=2).stderr
     assert "a.npz is not a trace file that" in refused
     assert "pickle" not in refused
-    assert "there is no file" in run("trace", "replay", tmp_path / "b.npz", code=2).stderr
+    assert "cannot read the trace file" in run("trace", "replay", tmp_path / "b.npz", code=2).stderr
 
 
 def test_cells_tell_what_happened(file: Path) -> None:

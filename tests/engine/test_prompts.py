@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import pytest
+
 from foretell.engine.prompt_files import read_prompts
+from foretell.errors import RequestError
 
 
 def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
@@ -16,3 +20,38 @@ def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes("\r\n".join(asked).encode())
     for name in ("a.jsonl", "b.txt"):
         assert [one.prompt for one in read_prompts(tmp_path / name)] == asked
+
+
+def test_a_byte_order_mark_is_not_part_of_a_prompt(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"prompt": "one"}\n')
+    (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfone\n")
+    for name in ("a.jsonl", "b.txt"):
+        assert [one.prompt for one in read_prompts(tmp_path / name)] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (['"one"', "[" * 100_000], "line 2 is not valid JSON: it is nested too deeply"),
+        (['"one"', '"two'], "line 2 is not valid JSON"),
+        (['"one"', r'{"prompt": "two", "id": "\ud800"}'], "line 2: has half of a surrogate pair"),
+        (
+            ['{"prompt": "a", "id": "x"}', "", '{"prompt": "b", "id": "x"}'],
+            "line 3: the id 'x' is also .*a.jsonl, line 1",
+        ),
+        (['{"prompt": "a", "id": 2}', '{"prompt": "b"}'], "line 2: the id 2 is also that of .*a.jsonl, line 1"),
+        (['{"prompt": "a", "id": 2}', '{"prompt": "b", "id": "2"}'], "line 2: the id '2' is also that of"),
+    ],
+)
+def test_a_line_that_is_no_prompt_is_named(lines: list[str], says: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    with pytest.raises(RequestError, match=rf"a\.jsonl, {says}"):
+        read_prompts(tmp_path / "a.jsonl")
+
+
+@pytest.mark.timeout(20)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path, tmp_path / ("x" * 300), "a\0b"):
+        with pytest.raises(RequestError, match="cannot read the prompt file"):
+            read_prompts(path)

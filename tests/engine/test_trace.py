@@ -231,8 +231,8 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         "text.trace": "text.trace is not a trace file that",
         "empty.trace": "is not a trace file that",
         "arrays.npz": "is not a trace file that",
-        "other.npz": "trace format 99",
-        "none.trace": "there is no file",
+        "other.npz": "its format is 99",
+        "none.trace": "cannot read the trace file",
     }.items():
         with pytest.raises(TraceError, match=message):
             load_traces(tmp_path / name)

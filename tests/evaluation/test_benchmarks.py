@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import sys
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from foretell.engine.engine import Completion
 from foretell.engine.options import Options
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example, make_strict
-from foretell.evaluation.benchmarks import BENCHMARKS, find
+from foretell.evaluation.benchmarks import BENCHMARKS, find, source
 from foretell.evaluation.benchmarks.gsm8k import GSM8K
 from foretell.evaluation.benchmarks.humaneval import build_program
 from foretell.evaluation.benchmarks.mbpp import MBPP
@@ -422,15 +423,55 @@ def test_a_bad_row_is_named_by_its_line(name: str, row: dict[str, Any], problem:
 
 def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    for line, problem in (("{", "not JSON"), ("3", "expected an object"), ("{}", "'goal' is missing")):
+    for line, problem in (
+        ("{", " is not valid JSON"),
+        ("[" * 100_000, " is not valid JSON: it is nested too deeply"),
+        ("3", ": expected an object"),
+        ("{}", ": 'goal' is missing"),
+    ):
         file.write_text(json.dumps(ROWS["piqa"][0]) + "\n\n" + line)
-        with pytest.raises(RequestError, match=rf"rows\.jsonl, line 3: {problem}"):
+        with pytest.raises(RequestError, match=rf"rows\.jsonl, line 3{problem}"):
             find("piqa").examples(file, None, 0)
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(RequestError, match="cannot be read"):
+    with pytest.raises(RequestError, match="is not UTF-8 text"):
         find("piqa").examples(file, None, 0)
     with pytest.raises(RequestError, match="8 rows to show"):
         find("countdown").examples(write(file, ROWS["countdown"][:8]), None, 0)
+
+
+def test_a_damaged_or_huge_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "LARGEST_FILE", 1_000_000)
+    rows = "".join(json.dumps(row) + "\n" for row in ROWS["piqa"]).encode()
+    packed = gzip.compress(rows)
+    file = tmp_path / "rows.jsonl.gz"
+    file.write_bytes(packed)
+    assert len(find("piqa").examples(file, None, 0)) == len(ROWS["piqa"])
+    for content, problem in (
+        (gzip.compress(b" " * 30_000_000), "unpacks to more than 1,000,000 bytes"),
+        (packed[:-20], "Compressed file ended"),
+        (packed[:20] + b"\xff" * 20 + packed[40:], "cannot read the data file"),
+        (gzip.compress(b"\xff"), "invalid start byte"),
+        (b"rows", "Not a gzipped file"),
+    ):
+        file.write_bytes(content)
+        tracemalloc.start()
+        try:
+            with pytest.raises(RequestError, match=problem):
+                find("piqa").examples(file, None, 0)
+            assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_csv_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "gpqa.csv").write_text('a,b\n1,2\n"' + "x" * 200_000 + '",3\n')
+    with pytest.raises(RequestError, match=r"gpqa\.csv, line \d: not valid CSV: field larger"):
+        find("gpqa").examples(tmp_path / "gpqa.csv", None, 0)
+
+
+def test_a_name_that_is_too_long_is_no_file() -> None:
+    with pytest.raises(RequestError, match="no data for piqa"):
+        find("piqa").examples(Path("x" * 300), None, 0)
 
 
 def test_an_unknown_name_is_met_with_the_nearest() -> None:

@@ -12,16 +12,18 @@ from typer.testing import CliRunner
 
 from foretell.certify.calibrate import Calibration, calibrate
 from foretell.certify.decodings import evaluation_for
+from foretell.certify.replay import gather_cases
 from foretell.certify.search import RiskGoal
 from foretell.certify.train_judge import JudgeConfig, JudgeTraining
 from foretell.cli.app import app
 from foretell.engine.trace_files import load_traces
-from foretell.errors import RequestError
+from foretell.errors import RequestError, StorageError
 from foretell.evaluation.manifest import read_manifest, settle
-from foretell.evaluation.records import Record, read_records
+from foretell.evaluation.records import Record, appending, read_records
 from foretell.evaluation.report import report
-from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate, run
 from foretell.evaluation.task_recipe import seed_of
+from tests.evaluation.test_report import record
 
 RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
 GOAL: dict[str, Any] = {"risk": 0.2, "confidence": 0.9}
@@ -208,3 +210,48 @@ def test_a_calibration_accepts_its_own_folder(checkpoint: Path, tmp_path: Path) 
     Calibration.prepare(one, RiskGoal()).run()
     Calibration.prepare(one, RiskGoal())
     assert JudgeTraining.prepare(one, JudgeConfig()).bench.evaluation.recipes == tuple(read_manifest(tmp_path)["order"])
+
+
+def test_results_without_a_manifest_are_not_adopted(checkpoint: Path, tmp_path: Path) -> None:
+    """Another model or recipe may have written them."""
+    evaluate(plan(checkpoint, tmp_path))
+    before = (tmp_path / "results-0.jsonl").read_bytes()
+    (tmp_path / "manifest.json").unlink()
+    prepared = PreparedEvaluation.prepare(plan(checkpoint, tmp_path))
+    for act in (prepared.check, lambda: evaluate(plan(checkpoint, tmp_path))):
+        with pytest.raises(StorageError, match=r"has results but no manifest\.json, .*delete its results-\*\.jsonl"):
+            act()
+    assert (tmp_path / "results-0.jsonl").read_bytes() == before
+    (tmp_path / "results-0.jsonl").write_bytes(b"")
+    assert len(evaluate(plan(checkpoint, tmp_path))) == 10
+
+
+def test_a_folder_that_cannot_be_written_is_named(checkpoint: Path, tmp_path: Path) -> None:
+    for name in ("x" * 300, "/dev/null/results"):
+        prepared = PreparedEvaluation.prepare(plan(checkpoint, tmp_path / name))
+        prepared.check()
+        assert read_records(prepared.evaluation.out) == []
+        with pytest.raises(StorageError, match="cannot write"):
+            evaluate(prepared.evaluation)
+        with pytest.raises(StorageError, match="holds no evaluation"):
+            read_manifest(tmp_path / name)
+
+
+def test_a_full_disk_ends_a_run_with_our_error(tmp_path: Path) -> None:
+    (tmp_path / "results-0.jsonl").symlink_to("/dev/full")
+
+    def write() -> None:
+        with appending(tmp_path / "results-0.jsonl") as writer:
+            writer.add([record("full", 1, True, 3)])
+
+    with pytest.raises(StorageError, match=r"cannot write .*results-0\.jsonl: No space left"):
+        write()
+
+
+@pytest.mark.parametrize("change", [{"trace_index": 9}, {"trace_index": -1}, {"steps": 1}])
+def test_a_row_with_the_wrong_trace_is_refused(change: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
+    prepared = PreparedEvaluation.prepare(plan(checkpoint, tmp_path, trace=True, recipes=("full",), limit=2))
+    records = run(prepared)
+    assert len(gather_cases(prepared, records).cases) == 2
+    with pytest.raises(StorageError, match=r"\.npz does not hold the trace of"):
+        gather_cases(prepared, [replace(one, **change) for one in records])

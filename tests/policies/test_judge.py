@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -21,7 +22,7 @@ from foretell.loop.protocols import Beliefs, Verdict
 from foretell.loop.view import StateView
 from foretell.policies.stop.combined import read_files
 from foretell.policies.stop.features import ANSWER, FEATURES, features, text_masks
-from foretell.policies.stop.head import Head, read_head
+from foretell.policies.stop.head import LARGEST, Head, read_head
 from foretell.policies.stop.judge import Judge
 from foretell.recipes.recipe import Recipe
 from tests.helpers import model_of, run
@@ -204,6 +205,7 @@ def test_a_file_that_is_none_is_refused(file: Path, change: dict[str, Any], says
         Judge(str(file))
 
 
+@pytest.mark.timeout(20)
 def test_no_file_at_all(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"cannot read the judge nowhere\.json"):
         foretell.parse("full stop=judge(path='nowhere.json')")
@@ -215,6 +217,13 @@ def test_no_file_at_all(tmp_path: Path) -> None:
         Judge(str(tmp_path / "deep.json"))
     with pytest.raises(StorageError, match="cannot read the judge"):
         Judge("no\0where.json")
+    os.mkfifo(tmp_path / "pipe.json")
+    for path in (tmp_path / "pipe.json", "/dev/zero"):
+        with pytest.raises(StorageError, match="it is not a regular file"):
+            Judge(str(path))
+    (tmp_path / "large.json").write_text(" " * (LARGEST + 1))
+    with pytest.raises(StorageError, match="larger than"):
+        Judge(str(tmp_path / "large.json"))
     assert set(ANSWER) < set(FEATURES)
 
 

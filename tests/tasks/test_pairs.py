@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from foretell.errors import ForetellError, RecipeError, VocabularyError
+from foretell.errors import ForetellError, RecipeError, StorageError, VocabularyError
 from foretell.tasks import Piece, Problem
 from foretell.tasks.pairs import Pairs
 from foretell.train.batches import Encoder
@@ -30,10 +30,18 @@ def test_both_sides_of_the_split_are_needed(tmp_path: Path) -> None:
     assert len(Pairs.read(written(tmp_path / "many.jsonl", *many), "many", 8, 8).problems) == 99
 
 
-@pytest.mark.parametrize("line", ["{", "3", '{"prompt": "a"}', '{"prompt": "a", "response": 4}'])
+@pytest.mark.parametrize("line", ["{", "[" * 100_000, "3", '{"prompt": "a"}', '{"prompt": "a", "response": 4}'])
 def test_bad_lines_are_named(line: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"bad\.jsonl, line 1"):
         Pairs.read(written(tmp_path / "bad.jsonl", line), "bad", 8, 8)
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "x" * 300, "."])
+def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="cannot read the file of the task 'mine'"):
+        Pairs.read(tmp_path / name, "mine", 8, 8)
+    with pytest.raises(StorageError, match="cannot read the recipe"):
+        TrainRecipe.read(tmp_path / name)
 
 
 def test_unknown_words_and_long_responses_are_refused() -> None:
@@ -44,7 +52,9 @@ def test_unknown_words_and_long_responses_are_refused() -> None:
         encoder.lay_out(Problem("x", "Tom", (Piece("The answer is Tom", 2),), "", "", 0), 2, pinned=False)
 
 
-@pytest.mark.parametrize("text", ["steps = [", "steps = 3", 'model = "m"\nout = "o"\nmasking = { typo = 1 }'])
+@pytest.mark.parametrize(
+    "text", ["steps = [", "steps = " + "[" * 100_000, "steps = 3", 'model = "m"\nout = "o"\nmasking = { typo = 1 }']
+)
 def test_broken_recipes_are_named(text: str, tmp_path: Path) -> None:
     with pytest.raises(ForetellError, match=r"recipe\.toml"):
         TrainRecipe.read(written(tmp_path / "recipe.toml", text))

@@ -111,4 +111,4 @@ def test_a_student_never_overwrites_its_teacher(distil_file: Callable[..., Path]
     done = CliRunner().invoke(app, ["distil", str(distil_file()), "--export", str(checkpoint)])
     assert done.exit_code == 2
     assert "the teacher's own folder" in done.output
-    assert "no recipe" in CliRunner().invoke(app, ["distil", "nowhere.toml"]).output
+    assert "cannot read the recipe" in CliRunner().invoke(app, ["distil", "nowhere.toml"]).output

@@ -21,7 +21,7 @@ from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.never import Never
 from foretell.recipes.text import format_value
-from foretell.storage import write_file
+from foretell.storage import check_writable, is_folder, make_folder, write_file
 
 
 def without_stopping(
@@ -86,8 +86,10 @@ def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
     """Return the folder of the decodings: `work` if given, otherwise a folder next to `out`."""
     if out is not None and Path(out).suffix != ".json":
         raise RequestError(f"a rule or a judge is written to a .json file, got {out}")
-    if out is not None and not Path(out).absolute().parent.is_dir():
+    if out is not None and not is_folder(Path(out).absolute().parent):
         raise RequestError(f"cannot write {out}: there is no folder {Path(out).parent}")
+    if out is not None:
+        check_writable(Path(out))
     if work is not None:
         return Path(work)
     if out is None:
@@ -99,6 +101,6 @@ def _write_prompts(prompts: Sequence[Given], folder: Path) -> Path:
     """Write prompts to a file for the workers; its name is a hash of its content, so it never overwrites another."""
     content = format_prompts(prompts)
     path = folder / f"prompts-{blake2b(content.encode(), digest_size=5).hexdigest()}.jsonl"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_file(path, content)
     return path

@@ -13,7 +13,7 @@ from foretell.engine.completion import Completion
 from foretell.engine.engine import Engine
 from foretell.engine.trace import Trace
 from foretell.engine.trace_files import load_traces
-from foretell.errors import RequestError
+from foretell.errors import RequestError, StorageError
 from foretell.evaluation.benchmark import Benchmark, Example
 from foretell.evaluation.benchmarks.without_suffix import ANNOUNCEMENT
 from foretell.evaluation.records import Record
@@ -149,7 +149,13 @@ def _cases(bench: PreparedEvaluation, records: dict[str, Record], examples: Sequ
             raise RequestError(f"{bench.evaluation.out} was run without traces; choose another folder")
         if record.trace not in files:
             files[record.trace] = load_traces(bench.evaluation.out / record.trace)
-        trace = files[record.trace][record.trace_index]
+        traces = files[record.trace]
+        if not 0 <= record.trace_index < len(traces) or len(traces[record.trace_index]) != record.steps:
+            raise StorageError(
+                f"{bench.evaluation.out / record.trace} does not hold the trace of {record.id}; run the "
+                "evaluation again in another folder"
+            )
+        trace = traces[record.trace_index]
         if trace.settled:
             raise RequestError(
                 f"{bench.evaluation.out} contains early commits; a study needs decodings that never stopped early"

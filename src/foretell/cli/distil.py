@@ -7,8 +7,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from foretell.errors import RecipeError
-
 
 def distil(
     config: Annotated[Path, Argument(help="Recipe in TOML, e.g. runs/distil_tiny.toml (the bundled student).")],
@@ -52,8 +50,6 @@ def distil(
     from foretell.train.distil import distil as run  # noqa: PLC0415
     from foretell.train.run import clear_run, write_model  # noqa: PLC0415
 
-    if not config.is_file():
-        raise RecipeError(f"there is no recipe file {config}")
     recipe = DistilRecipe.read(config)
     if export is not None:
         check_export(recipe, export)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Exit, Option
 
 from foretell.errors import ForetellError, RequestError
+from foretell.storage import check_writable, is_folder
 
 if TYPE_CHECKING:
     from foretell.engine.completion import Completion, Failure
@@ -107,10 +108,12 @@ class Output:
         if self.batch_size < 1:
             raise RequestError(f"--batch-size must be at least 1, got {self.batch_size}")
         for path in (self.trace, self.out):
-            if path is not None and not path.absolute().parent.is_dir():
+            if path is not None and not is_folder(path.absolute().parent):
                 raise RequestError(f"cannot write {path}: there is no folder {path.parent}")
-            if path is not None and path.is_dir():
+            if path is not None and is_folder(path):
                 raise RequestError(f"cannot write {path}: it is a folder")
+            if path is not None:
+                check_writable(path)
 
 
 def run(

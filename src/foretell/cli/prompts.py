@@ -16,8 +16,15 @@ def gather(prompt: str | None, file: str | None) -> list[FilePrompt]:
         both = ", not both" if prompt else "; use - for either to read standard input"
         raise RequestError(f"give one prompt, or a file of them with --file{both}")
     if file is None:
-        return [FilePrompt(1, sys.stdin.read().rstrip("\n") if prompt == STDIN else prompt or "")]
+        return [FilePrompt(1, _read_stdin().rstrip("\n") if prompt == STDIN else prompt or "")]
     if file != STDIN:
         return read_prompts(file)
-    text = sys.stdin.read()
+    text = _read_stdin()
     return parse_prompts(text, "standard input", plain=not text.lstrip().startswith(("{", '"')))
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.read().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"standard input is not UTF-8 text: {error.reason} at byte {error.start}") from error

@@ -103,10 +103,11 @@ class Ledger:
         self.path, self.part, self.lines = path, path.with_name(f"{path.name}.part"), 0
 
     def __enter__(self) -> Ledger:
-        if self.part.exists():
-            raise RequestError(f"{self.part} holds the finished results of an interrupted run; move or delete it first")
         try:
-            self._file = self.part.open("w", encoding="utf8")
+            self._file = self.part.open("x", encoding="utf8")
+        except FileExistsError:
+            held = "holds the finished results of an interrupted run; move or delete it first"
+            raise RequestError(f"{self.part} {held}") from None
         except OSError as error:
             raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
         return self

@@ -7,8 +7,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from foretell.errors import RecipeError
-
 
 def train(
     config: Annotated[Path, Argument(help="Recipe in TOML, e.g. runs/train_tiny.toml (the bundled model).")],
@@ -25,8 +23,6 @@ def train(
     from foretell.train.train import Training  # noqa: PLC0415
     from foretell.train.train import train as run  # noqa: PLC0415
 
-    if not config.is_file():
-        raise RecipeError(f"there is no recipe file {config}")
     recipe = TrainRecipe.read(config)
     if fresh:
         clear_run(recipe)

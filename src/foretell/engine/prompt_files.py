@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretell.errors import RequestError, unknown
 from foretell.models.chat import check_messages
+from foretell.storage import parse_json, read_text
 
 if TYPE_CHECKING:
     from foretell.engine.prompt_kinds import Prompt
@@ -27,12 +28,7 @@ class FilePrompt:
 
 def read_prompts(file: str | Path) -> list[FilePrompt]:
     """Read the prompts of a file: JSON lines, or a .txt with one prompt per line."""
-    try:
-        text = Path(file).read_text(encoding="utf8")
-    except OSError as error:
-        raise RequestError(f"cannot read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    text = read_text(file, "prompt file", RequestError)
     return parse_prompts(text, str(file), plain=Path(file).suffix == ".txt")
 
 
@@ -42,16 +38,23 @@ def parse_prompts(text: str, title: str, plain: bool) -> list[FilePrompt]:
     lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise RequestError(f"{title} has no prompts in it")
-    return [_parse_line(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
+    found = [_parse_line(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
+    seen: dict[str, str] = {}
+    for one in found:
+        first = seen.setdefault(str(one.id), one.where)
+        if first != one.where:
+            raise RequestError(f"{one.where}: the id {one.id!r} is also that of {first}; give each prompt its own")
+    return found
 
 
 def _parse_line(line: str, number: int, where: str, plain: bool) -> FilePrompt:
     if plain:
         return FilePrompt(number, line, where)
+    value = parse_json(line, where, RequestError)
     try:
-        value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise RequestError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from error
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # results could not be written
+        raise RequestError(f"{where}: has half of a surrogate pair, which is no character") from error
     if isinstance(value, str):
         return FilePrompt(number, value, where)
     if not isinstance(value, dict):

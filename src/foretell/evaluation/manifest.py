@@ -14,7 +14,8 @@ import msgspec
 
 from foretell.errors import RequestError, StorageError
 from foretell.evaluation.benchmark import Example
-from foretell.storage import convert, load_json, write_file
+from foretell.evaluation.records import parts
+from foretell.storage import convert, is_file, load_json, write_file
 from foretell.version import __version__
 
 FILE = "manifest.json"
@@ -73,7 +74,7 @@ def versions() -> dict[str, str]:
 def read_manifest(folder: Path | str) -> dict[str, Any]:
     """Load the manifest of a folder. Raises StorageError if it is missing or damaged."""
     path = Path(folder) / FILE
-    if not path.exists():
+    if not is_file(path):
         raise StorageError(f"{folder} holds no evaluation: there is no {FILE}")
     found: dict[str, Any] = load_json(path, "manifest")
     try:
@@ -81,6 +82,16 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     except StorageError as error:
         raise StorageError(f"{path} is not a manifest that foretell {__version__} can read: {error}") from error
     return found
+
+
+def has_manifest(folder: Path) -> bool:
+    """Return whether a folder holds an evaluation. Raises StorageError if it has results but no manifest."""
+    if not is_file(folder / FILE) and any(path.stat().st_size for path in parts(folder)):
+        raise StorageError(
+            f"{folder} has results but no {FILE}, so nothing says which model and recipes they come from; use another "
+            "folder, or delete its results-*.jsonl"
+        )
+    return is_file(folder / FILE)
 
 
 def settle(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> None:
@@ -91,7 +102,7 @@ def settle(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> None:
 
 def settled(folder: Path, wanted: Mapping[str, Any], extends: Extends) -> bool:
     """Return whether the folder has this manifest. Raises RequestError if this does not extend its manifest."""
-    if not (folder / FILE).exists():
+    if not has_manifest(folder):
         return False
     found = read_manifest(folder)
     differs = list(differences(found, wanted))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from foretell.errors import StorageError
-from foretell.storage import convert, lock_file
+from foretell.storage import convert, is_folder, lock_file, open_file, parse_json, writing
 from foretell.version import __version__
 
 RENAMED = {  # keys of files that version 0.1.0 wrote
@@ -61,7 +61,7 @@ def part(folder: Path, worker: int) -> Path:
 
 def parts(folder: Path) -> list[Path]:
     """Return the results files of all workers."""
-    return sorted(folder.glob("results-*.jsonl"))
+    return sorted(folder.glob("results-*.jsonl")) if is_folder(folder) else []
 
 
 def read_records(folder: Path | str) -> list[Record]:
@@ -75,28 +75,30 @@ def read_records(folder: Path | str) -> list[Record]:
 
 def lines(path: Path, start: int = 0) -> Iterator[tuple[Record, int]]:
     """Yield the complete lines after offset `start`, each with the offset of its end."""
-    with path.open("rb") as file:
-        file.seek(start)
+    with open_file(path, "results file") as file:
+        number = file.read(start).count(b"\n")
         for line in file:
-            start += len(line)
+            start, number = start + len(line), number + 1
             if not line.endswith(b"\n"):
                 return  # a process is writing it, or was killed while writing it
-            yield _record(line, path), start
+            try:
+                yield _record(line), start
+            except StorageError as error:
+                where = f"{path}, line {number}: foretell {__version__} cannot read it"
+                raise StorageError(f"{where}: {error}") from error
 
 
-def _record(line: bytes, path: Path) -> Record:
-    try:
-        stored = json.loads(line)
-        return convert({RENAMED.get(name, name): value for name, value in stored.items()}, Record)
-    except (ValueError, AttributeError, StorageError) as error:
-        shown, now = line[:60].decode(errors="replace"), f"foretell {__version__}"
-        raise StorageError(f"{path} has a line that {now} cannot read ({error}): {shown}...") from error
+def _record(line: bytes) -> Record:
+    stored = parse_json(line, "it")
+    if isinstance(stored, dict):
+        stored = {RENAMED.get(name, name): value for name, value in stored.items()}
+    return convert(stored, Record)
 
 
 def repair(folder: Path) -> None:
     """Wait until no process holds the parts, then remove incomplete last lines."""
     for path in parts(folder):
-        with lock_file(_lock_of(path), PATIENCE), path.open("r+b") as file:
+        with lock_file(_lock_of(path), PATIENCE), writing(path), path.open("r+b") as file:
             written = file.read()
             file.truncate(written.rfind(b"\n") + 1)
 
@@ -104,8 +106,14 @@ def repair(folder: Path) -> None:
 @contextmanager
 def appending(path: Path) -> Iterator[Writer]:
     """Lock a part and yield its writer."""
-    with lock_file(_lock_of(path), PATIENCE), path.open("ab") as file:
-        yield Writer(file)
+    with lock_file(_lock_of(path), PATIENCE):
+        with writing(path):
+            file = path.open("ab")
+        try:
+            yield Writer(file)
+        finally:
+            with writing(path):  # closing writes again what could not be written
+                file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +125,9 @@ class Writer:
     def add(self, records: Sequence[Record]) -> None:
         """Write and flush the records, so that none is lost if this process is killed."""
         written = (json.dumps(asdict(record), ensure_ascii=False) + "\n" for record in records)
-        self.file.write("".join(written).encode())
-        self.file.flush()
+        with writing(Path(self.file.name)):
+            self.file.write("".join(written).encode())
+            self.file.flush()
 
 
 @contextmanager

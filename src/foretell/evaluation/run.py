@@ -22,10 +22,11 @@ from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.benchmarks.code import Code
 from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
 from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
-from foretell.evaluation.manifest import FILE, examples_hash, resized, settle, settled, versions
+from foretell.evaluation.manifest import examples_hash, has_manifest, resized, settle, settled, versions
 from foretell.evaluation.records import Record, alone, appending, part, read_records
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.evaluation.workers import run_workers
+from foretell.storage import make_folder
 
 MAX_BATCHES = 8  # maximum batches per chunk; then it is the next recipe's turn
 LONGEST_REASON = 200  # characters
@@ -151,7 +152,7 @@ class PreparedEvaluation:
                 self.engine.request(example.prompt, recipe.template(self.engine, example, evaluation.seed))
             except ForetellError as error:
                 raise RequestError(f"{evaluation.task}, example {example.id}: {error}") from error
-        if (evaluation.out / FILE).exists():  # otherwise skip hashing the whole model for the manifest
+        if has_manifest(evaluation.out):  # otherwise skip hashing the whole model for the manifest
             settled(evaluation.out, self.manifest(), self.extends)
 
     def extends(self, stored: Mapping[str, Any]) -> bool:
@@ -254,7 +255,7 @@ def evaluate(evaluation: Evaluation, watch: Watch | None = None) -> list[Record]
 def run(prepared: PreparedEvaluation, watch: Watch | None = None) -> list[Record]:
     """Run a prepared evaluation as `evaluate` does."""
     evaluation, watch = prepared.evaluation, watch or (lambda _: None)
-    evaluation.out.mkdir(parents=True, exist_ok=True)
+    make_folder(evaluation.out)
     with alone(evaluation.out):
         settle(evaluation.out, prepared.manifest(), prepared.extends)
         if len(read_records(evaluation.out)) < prepared.total:  # starting processes takes seconds
@@ -310,7 +311,7 @@ def _decode_chunk(prepared: PreparedEvaluation, index: int, pending: Sequence[in
     ordered = sorted(results, key=lambda result: result[0])
     # Named after the first result that is written: no later run decodes it again, so the name stays unique.
     file = Path("traces") / f"{index:02d}-{blake2b(ordered[0][1].id.encode(), digest_size=8).hexdigest()}.npz"
-    (evaluation.out / file.parent).mkdir(exist_ok=True)
+    make_folder(evaluation.out / file.parent)
     save_traces(evaluation.out / file, [done.trace for _, _, done in ordered if done.trace])
     yield [replace(record, trace=str(file), trace_index=i) for i, (_, record, _) in enumerate(ordered)]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from numpy.random import Generator
 
 from foretell.errors import RecipeError
+from foretell.storage import parse_json, read_text
 from foretell.tasks.problem import Piece, Problem, is_held_out
 
 
@@ -24,9 +24,9 @@ class Pairs:
 
     @classmethod
     def read(cls, file: Path, name: str, window: int, block: int) -> Pairs:
-        if not file.is_file():
-            raise RecipeError(f"there is no file {file} for the task {name!r}")
-        lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        lines = enumerate(
+            read_text(file, f"file of the task {name!r},", RecipeError).split("\n"), 1
+        )  # not splitlines: see `parse_prompts`
         problems = tuple(_parse_problem(line, f"{file}, line {number}") for number, line in lines if line.strip())
         count = sum(is_held_out(problem.core) for problem in problems)
         if not 0 < count < len(problems):
@@ -52,10 +52,7 @@ class Pairs:
 
 
 def _parse_problem(line: str, where: str) -> Problem:
-    try:
-        pair = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise RecipeError(f"{where}: not valid JSON: {error}") from error
+    pair = parse_json(line, where, RecipeError)
     valid = isinstance(pair, dict) and all(isinstance(pair.get(key), str) for key in ("prompt", "response"))
     if not valid:
         raise RecipeError(f'{where}: needs an object with the texts "prompt" and "response", got {line[:60]}')

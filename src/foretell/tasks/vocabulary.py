@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from foretell.storage import make_folder, write_file
 from foretell.tasks import TASKS
 
 UNKNOWN, START, EOS, MASK, EOT = "<unk>", "<|startoftext|>", "<|endoftext|>", "<|mdm_mask|>", "<|eot_id|>"
@@ -63,8 +64,8 @@ def build_decoder() -> decoders.Decoder:
 def write_tokenizer(folder: Path) -> Tokenizer:
     """Write the tokenizer files, which `transformers` and `tokenizers` can load, and return the tokenizer."""
     tokenizer = build_tokenizer()
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    make_folder(folder)
+    write_file(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     special = {"bos_token": START, "eos_token": EOS, "pad_token": EOS, "unk_token": UNKNOWN, "mask_token": MASK}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -73,6 +74,6 @@ def write_tokenizer(folder: Path) -> Tokenizer:
         "chat_template": CHAT_TEMPLATE,
         **special,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    (folder / "special_tokens_map.json").write_text(json.dumps(special, indent=2) + "\n")
+    write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
+    write_file(folder / "special_tokens_map.json", json.dumps(special, indent=2) + "\n")
     return tokenizer

@@ -11,8 +11,8 @@ from typing import Any, Self, get_type_hints
 import msgspec
 
 from foretell.engine.engine import folder_of
-from foretell.errors import ForetellError, RecipeError, StorageError, one_of, unknown, whole, within
-from foretell.storage import convert
+from foretell.errors import ForetellError, RecipeError, one_of, unknown, whole, within
+from foretell.storage import convert, is_folder, read_text
 from foretell.tasks import TRAINED, Task
 from foretell.tasks.pairs import Pairs
 from foretell.train.masks import Masking
@@ -90,8 +90,9 @@ class RunConfig(ABC):
     @classmethod
     def read(cls, file: Path) -> Self:
         """Load a TOML file, whose paths are relative to it. Raises RecipeError if a setting is unknown or wrong."""
+        text = read_text(file, "recipe")
         try:
-            values = cls.complete(tomllib.loads(file.read_text()), file.parent)
+            values = cls.complete(tomllib.loads(text), file.parent)
             hints = get_type_hints(cls) | {"pairs": tuple[PairsFile, ...]}
             known = [(each.name, hints[each.name], *_default_argument(each)) for each in fields(cls) if each.init]
             shape = msgspec.defstruct("Settings", known, kw_only=True)
@@ -100,8 +101,8 @@ class RunConfig(ABC):
             if "pairs" in settings:
                 settings["pairs"] = tuple(Pairs.read(**msgspec.structs.asdict(each)) for each in settings["pairs"])
             return cls(**settings)
-        except OSError as error:
-            raise StorageError(f"cannot read {file}: {error.strerror}") from error
+        except RecursionError as error:
+            raise RecipeError(f"{file} is not valid TOML: it is nested too deeply") from error
         except (ForetellError, ValueError) as error:  # ValueError: also invalid TOML
             raise RecipeError(f"{file}: {error}") from error
 
@@ -225,6 +226,6 @@ class DistilRecipe(RunConfig):
     def complete(cls, values: dict[str, Any], here: Path) -> dict[str, Any]:
         """Replace the name of a bundled model by its folder."""
         model = values.get("model")
-        if not isinstance(model, str) or (here / model).is_dir():
+        if not isinstance(model, str) or is_folder(here / model):
             return values
         return values | {"model": str(folder_of(model).resolve())}

@@ -7,13 +7,23 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import torch
 
-from foretell.storage import write_file
+from foretell.errors import StorageError
+from foretell.storage import convert, is_file, make_folder, parse_json, read_text, write_file, writing
 from foretell.train.config import RunConfig
 from foretell.train.processes import mean_over_processes
 
 LOG = "log.jsonl"
+
+
+class LogLine(msgspec.Struct):
+    """The types of a line: the means over the steps up to `step`."""
+
+    step: int
+    loss: dict[str, float] = {}
+    accuracy: dict[str, float] = {}
 
 
 class Log:
@@ -25,14 +35,14 @@ class Log:
         self.start, self.begun = start, time.monotonic()
         self.losses: dict[str, list[float]] = {name: [] for name in recipe.names}
         if self.active:
-            recipe.out.mkdir(parents=True, exist_ok=True)
+            make_folder(recipe.out)
             kept = [x for x in self.lines() if x["step"] <= start]  # later steps are repeated
             write_file(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the complete lines; an interrupted run may have left half a line at the end."""
-        text = self.path.read_text() if self.path.is_file() else ""
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        complete = read_text(self.path, "log").split("\n")[:-1] if is_file(self.path) else []
+        return [_parse_line(line, f"{self.path}, line {number}") for number, line in enumerate(complete, 1)]
 
     def add(self, name: str, loss: float) -> None:
         self.losses[name].append(loss)
@@ -58,5 +68,14 @@ class Log:
 
     def write(self, line: dict[str, Any]) -> None:
         if self.active:
-            with self.path.open("a") as file:
+            with writing(self.path), self.path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
+
+
+def _parse_line(text: str, where: str) -> dict[str, Any]:
+    try:
+        line: dict[str, Any] = parse_json(text, "it")
+        convert(line, LogLine)
+    except StorageError as error:
+        raise StorageError(f"{where} is damaged: {error}; delete the line to resume the run") from error
+    return line

@@ -8,24 +8,39 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import ProcessException, spawn
 from torch.optim import AdamW
 
+from foretell import errors
+from foretell.errors import ForetellError, StorageError
 from foretell.models.family import Settings
 from foretell.models.llada import save_llada
 from foretell.models.transformer import Transformer
-from foretell.storage import replace_file, write_file
+from foretell.storage import (
+    convert,
+    is_file,
+    load_json,
+    lock_file,
+    make_folder,
+    open_file,
+    replace_file,
+    write_file,
+    writing,
+)
 from foretell.tasks import Task
 from foretell.train.accuracy import measure_accuracy
 from foretell.train.batches import Batch, Encoder, generate_batches
@@ -34,7 +49,16 @@ from foretell.train.log import LOG, Log
 from foretell.train.processes import barrier, mean_over_processes
 
 LATEST = "latest.json"
+STEP = re.compile("step-([0-9]{1,18})")  # folder of a checkpoint
+ERROR = "error-{}"  # file with the error of a process
+PATIENCE = 10.0  # seconds to wait for the processes of a killed run
 COPIED = ("*token*.json", "chat_template*", "foretell.json")  # files of a model's folder besides config and weights
+
+
+class Latest(msgspec.Struct):
+    """The content of latest.json."""
+
+    step: int
 
 
 @dataclass(slots=True)
@@ -105,29 +129,49 @@ class Run(ABC):
     def save(self) -> None:
         """Write this process's state; the step counts as saved once all processes have written theirs."""
         folder = self.recipe.out / f"step-{self.step}"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         weights = {name: network.state_dict() for name, network in self.networks.items()}
         state = {"step": self.step, "optimiser": self.optimiser.state_dict(), **weights}
-        with replace_file(folder / f"rank-{self.rank}.pt") as part:
-            torch.save(state, part)
+        with replace_file(folder / f"rank-{self.rank}.pt") as part, part.open("wb") as file:
+            torch.save(state, file)  # not to a path: torch would report a full disk as a RuntimeError
         barrier()
         if self.rank == 0:
             write_file(self.recipe.out / LATEST, json.dumps({"step": self.step}))
             for old in self.recipe.out.glob("step-*"):
                 if old != folder:
-                    shutil.rmtree(old)
+                    with writing(old):
+                        shutil.rmtree(old)
 
     def resume(self) -> None:
-        """Load the last checkpoint, if there is one."""
+        """Load the last checkpoint, if there is one. Raises StorageError, which says what to do, if it is damaged."""
         latest = self.recipe.out / LATEST
-        if not latest.is_file():
+        if not is_file(latest):
             return
-        folder = self.recipe.out / f"step-{json.loads(latest.read_text())['step']}"
-        state = torch.load(folder / f"rank-{self.rank}.pt", weights_only=True)
-        self.step = state["step"]
-        self.optimiser.load_state_dict(state["optimiser"])
-        for name, network in self.networks.items():
-            network.load_state_dict(state[name])
+        place = latest
+        try:
+            step = convert(load_json(latest, "number of the last step"), Latest).step
+            place = self.recipe.out / f"step-{step}" / f"rank-{self.rank}.pt"
+            with open_file(place, "checkpoint") as file:
+                state = torch.load(file, weights_only=True)
+            self.optimiser.load_state_dict(state["optimiser"])
+            for name, network in self.networks.items():
+                network.load_state_dict(state[name])
+            if state["step"] != step:
+                raise StorageError(f"it is of step {state['step']}")
+            self.step = step
+        except Exception as error:  # torch raises many types of errors for damaged files
+            # Its messages advise to load the file as a pickle.
+            why = error if isinstance(error, ForetellError) else "torch cannot load it"
+            raise StorageError(f"{place} is damaged or of another recipe: {why}; {self._advise(place)}") from error
+
+    def _advise(self, place: Path) -> str:
+        """Return what to do if the checkpoint in `place` cannot be loaded."""
+        again = f"delete {self.recipe.out / LATEST} to start over"
+        steps = [int(found[1]) for path in self.recipe.out.iterdir() if (found := STEP.fullmatch(path.name))]
+        others = [step for step in steps if f"step-{step}" != place.parent.name]
+        if not others:
+            return again
+        return f'write {{"step": {max(others)}}} to {self.recipe.out / LATEST} to go back to that step, or {again}'
 
 
 C = TypeVar("C", bound=RunConfig)
@@ -135,21 +179,50 @@ Start = Callable[[C, int], Run]  # creates a process's run from its recipe and i
 
 
 def launch(recipe: C, start: Start[C]) -> None:
-    """Run a recipe to its end, or resume it where it was interrupted."""
-    with tempfile.TemporaryDirectory() as folder:
-        meeting = f"file://{folder}/meeting"
+    """Run a recipe to its end, or resume it where it was interrupted.
+
+    Raises RequestError if another training is writing to the same folder.
+    """
+    with lock_run(recipe), tempfile.TemporaryDirectory() as folder:
         if recipe.processes == 1:
-            run_process(0, recipe, start, meeting, os.getpid())
-        else:
-            spawn(run_process, (recipe, start, meeting, os.getpid()), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
+            run_process(0, recipe, start, folder, os.getpid())
+            return
+        try:
+            spawn(_report_error, (recipe, start, folder, os.getpid()), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
+        except ProcessException:
+            for report in Path(folder).glob(ERROR.format("*")):
+                name, _, message = report.read_text().partition(" ")
+                raise getattr(errors, name)(message) from None
+            raise
 
 
-def run_process(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> None:
-    """Run one process from start to end; it ends when its parent process does."""
+def lock_run(recipe: RunConfig) -> AbstractContextManager[None]:
+    """Lock the folder of a run. Raises RequestError if another run holds it."""
+    make_folder(recipe.out)
+    return lock_file(recipe.out / ".lock", PATIENCE)
+
+
+def _report_error(rank: int, recipe: C, start: Start[C], folder: str, parent: int) -> None:
+    """Run one of several processes; leave an error of ours in `folder`, since `spawn` reports only its text."""
+    try:
+        run_process(rank, recipe, start, folder, parent)
+    except ForetellError as error:
+        Path(folder, ERROR.format(rank)).write_text(f"{type(error).__name__} {error}")
+        raise SystemExit(1) from None
+
+
+def run_process(rank: int, recipe: C, start: Start[C], folder: str, parent: int) -> None:
+    """Run one process from start to end; it ends when its parent process does. The processes meet in `folder`."""
+    # A killed run leaves processes that first finish their step; they would write to the same log.
+    with lock_file(recipe.out / f".rank-{rank}.lock", PATIENCE):
+        _run_steps(rank, recipe, start, f"file://{folder}/meeting", parent)
+
+
+def _run_steps(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> None:
     torch.set_num_threads(1)
+    run = start(recipe, rank)  # before the processes meet, so that none waits for one that failed
     if recipe.processes > 1:
         distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=recipe.processes)
-    run = start(recipe, rank)
     encoder = run.encoder()
     log = Log(recipe, rank, run.step)
     stream = generate_batches(recipe, encoder, rank, run.step)
@@ -174,12 +247,14 @@ def write_model(run: Run, folder: Path) -> None:
     save_llada(run.ema.to(getattr(torch, kind)), folder, **{**stated, "torch_dtype": kind})
     for path in (path for pattern in COPIED for path in source.glob(pattern)):
         if path.parent != folder.resolve():
-            shutil.copy(path, folder)
+            with writing(folder):
+                shutil.copy(path, folder)
 
 
 def clear_run(recipe: RunConfig) -> None:
-    """Delete the checkpoints and the log of earlier runs."""
-    (recipe.out / LATEST).unlink(missing_ok=True)
-    (recipe.out / LOG).unlink(missing_ok=True)
-    for folder in recipe.out.glob("step-*"):
-        shutil.rmtree(folder)
+    """Delete the checkpoints and the log of earlier runs. Raises RequestError if another run is writing them."""
+    with lock_run(recipe), writing(recipe.out):
+        (recipe.out / LATEST).unlink(missing_ok=True)
+        (recipe.out / LOG).unlink(missing_ok=True)
+        for folder in recipe.out.glob("step-*"):
+            shutil.rmtree(folder)

@@ -6,9 +6,9 @@ import csv
 import gzip
 import importlib
 import io
-import json
 import os
 import random
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -17,6 +17,7 @@ from typing import Any
 
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
+from foretell.storage import LARGEST_FILE, is_file, parse_json, read_file, read_text
 
 VARIABLE = "FORETELL_DATA"
 
@@ -45,9 +46,9 @@ class Source:
 
     def find(self, path: Path | None = None) -> Path | None:
         """Return the first file that exists: `path`, or a file in that folder or else in the one in FORETELL_DATA."""
-        if path is not None and path.is_file():
+        if path is not None and is_file(path):
             return path
-        return next((place for place in self._places(path) if place.is_file()), None)
+        return next((place for place in self._places(path) if is_file(place)), None)
 
     def _places(self, path: Path | None) -> list[Path]:
         shared = data_folder()
@@ -131,17 +132,16 @@ def data_folder() -> Path | None:
 
 def read_rows(file: Path) -> Iterator[DataRow]:
     """Yield the rows of a JSON, JSONL or CSV file, each with its line (or its index in a JSON list)."""
-    try:
-        packed = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        text = packed.decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as problem:
-        raise RequestError(f"{file} cannot be read: {problem}") from problem
+    text = _unpack(file) if file.suffix == ".gz" else read_text(file, "data file", RequestError)
     kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
     if kind == ".csv":
         table = csv.DictReader(io.StringIO(text, newline=""))
-        yield from (DataRow(row, f"{file}, line {table.line_num}") for row in table)
+        try:
+            yield from (DataRow(row, f"{file}, line {table.line_num}") for row in table)
+        except csv.Error as problem:
+            raise RequestError(f"{file}, line {table.line_num}: not valid CSV: {problem}") from problem
     elif kind == ".json":
-        listed = _parse_json(text, str(file))
+        listed = parse_json(text, str(file), RequestError)
         if not isinstance(listed, list):
             raise RequestError(f"{file}: expected a list of rows")
         yield from (_make_row(one, f"{file}, row {place}") for place, one in enumerate(listed, 1))
@@ -149,7 +149,19 @@ def read_rows(file: Path) -> Iterator[DataRow]:
         for number, line in enumerate(text.split("\n"), 1):  # not splitlines: texts may contain other line separators
             where = f"{file}, line {number}"
             if line.strip():
-                yield _make_row(_parse_json(line, where), where)
+                yield _make_row(parse_json(line, where, RequestError), where)
+
+
+def _unpack(file: Path) -> str:
+    packed = io.BytesIO(read_file(file, "data file", RequestError))
+    try:
+        with gzip.open(packed) as unpacked:
+            content = unpacked.read(LARGEST_FILE + 1)
+        if len(content) <= LARGEST_FILE:
+            return content.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as problem:
+        raise RequestError(f"cannot read the data file {file}: {problem}") from problem
+    raise RequestError(f"the data file {file} unpacks to more than {LARGEST_FILE:,} bytes, the most that is read")
 
 
 def download_rows(hub: Hub) -> Iterator[DataRow]:
@@ -158,13 +170,6 @@ def download_rows(hub: Hub) -> Iterator[DataRow]:
     table = datasets.load_dataset(hub.path, hub.config, split=hub.split, revision=hub.revision)
     for place, row in enumerate(table, 1):
         yield _make_row(row, f"{hub}, row {place}")
-
-
-def _parse_json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise RequestError(f"{where}: not JSON: {problem}") from problem
 
 
 def _make_row(value: Any, where: str) -> DataRow:

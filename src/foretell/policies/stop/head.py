@@ -16,9 +16,10 @@ from torch import Tensor
 
 from foretell.errors import ForetellError, RecipeError, StorageError, unknown
 from foretell.policies.stop.features import FEATURES
-from foretell.storage import check_format, convert
+from foretell.storage import check_format, convert, parse_json, read_file
 
 FORMAT = 1
+LARGEST = 1 << 24  # bytes of a file; the judges that `foretell judge` trains have about 10 KB
 DIGITS = 12  # leading digits of the sha256 that identify the file
 
 
@@ -96,15 +97,10 @@ class Training(msgspec.Struct):
 
 def read_head(path: str | Path) -> tuple[Head, str]:
     """Load a head, and the first digits of its file's sha256. Raises StorageError if it is missing or damaged."""
+    written = read_file(path, "judge", limit=LARGEST)
     try:
-        written = Path(path).read_bytes()
-    except OSError as error:
-        raise StorageError(f"cannot read the judge {path}: {error.strerror}") from error
-    except ValueError as error:  # no file can have such a name
-        raise StorageError(f"cannot read the judge {str(path)!r}: {error}") from error
-    try:
-        return _head(json.loads(written)), hashlib.sha256(written).hexdigest()[:DIGITS]
-    except (ForetellError, ValueError, RecursionError) as error:
+        return _head(parse_json(written, "it")), hashlib.sha256(written).hexdigest()[:DIGITS]
+    except ForetellError as error:
         raise StorageError(f"{path} is not a judge: {error}") from error
 
 
