@@ -74,6 +74,11 @@ class RowsFailedError(ForetellError):
         super().__init__("; ".join(f"row {row}: {error}" for row, error in rows.items()))
         self.rows = rows
 
+    @property
+    def first(self) -> ForetellError:
+        """The error of the first row that failed."""
+        return self.rows[min(self.rows)]
+
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
     """Return the message for an unknown name: the name, the nearest allowed one, and all allowed ones."""
