@@ -20,7 +20,8 @@ from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from foretell.recipes.text import format_value
+from foretell.policies.stop.sure import Sure
+from foretell.recipes.text import format_value, untrusted
 
 PROMPT = "Tom has 3 boxes with 4 apples each."
 ASKED: dict[str, Any] = {"max_new_tokens": 16, "block_length": 8, "suffix": "The answer is", "answer_length": 2}
@@ -172,6 +173,32 @@ def test_a_rule_without_its_judge_is_refused(engine: foretell.Engine, certificat
         read_certificate(file)
     with pytest.raises(StorageError, match=r"^cannot read the judge .*j\.json"):
         engine.template(stop=judged, **ASKED)
+
+
+def test_a_request_may_not_name_a_file(engine: foretell.Engine, file: Path, judge: str) -> None:
+    with untrusted():
+        with pytest.raises(RequestError, match=r"rule\.json' names a file, and a request may not open files"):
+            engine.template(stop=str(file), **ASKED)
+        with pytest.raises(RecipeError, match="judge needs all 12 digits"):
+            engine.template(stop=f"judge({judge!r})", **ASKED)
+        with pytest.raises(StorageError, match="may not open files"):
+            engine.template(recipe=f"full stop=judge({judge!r},sha256='0123456789ab')", **ASKED)
+        assert engine.template(recipe="prophet", stop="sure(0.1)", **ASKED).recipe.stop == Sure(0.1)
+
+
+def test_a_certificate_names_its_judge_with_all_digits(certificate: Certificate, judge: str, file: Path) -> None:
+    """The user named the certificate, so its judge is opened, but nothing else."""
+    replace(certificate, stop=format_value(Judge(judge))).save(file)
+    assert read_certificate(file).rule == Judge(judge)
+    broken(file, stop=f"judge({judge!r})")
+    with pytest.raises(StorageError, match="judge needs all 12 digits"):
+        read_certificate(file)
+    broken(file, stop=EAGER, against=f"full stop=judge({judge!r})")
+    with pytest.raises(StorageError, match="judge needs all 12 digits"):
+        read_certificate(file)
+    broken(file, against="full", recipe=f"full stop=judge({judge!r})")
+    with pytest.raises(StorageError, match="judge needs all 12 digits"):
+        read_certificate(file)
 
 
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "added_tokens.json", "model.safetensors.index.json"])

@@ -25,7 +25,7 @@ from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.recipes.presets import parse
 from foretell.recipes.recipe import Recipe
-from foretell.recipes.text import format_value, parse_value
+from foretell.recipes.text import format_value, is_untrusted, parse_value, untrusted
 from foretell.storage import check_format, convert, load_json, write_file
 
 FORMAT = 1
@@ -91,11 +91,13 @@ class Certificate:
 
     @property
     def holds_for(self) -> Recipe:
-        return parse(self.recipe)
+        with untrusted():  # a file may name it, and no file that it names is needed
+            return parse(self.recipe)
 
     @property
     def compared_with(self) -> Recipe:
-        return parse(self.against)
+        with untrusted():
+            return parse(self.against)
 
     def save(self, path: str | Path) -> None:
         """Write the rule atomically. Raises StorageError if the file cannot be written."""
@@ -162,6 +164,8 @@ def stop_of(given: object) -> Stop | Certificate:
     if isinstance(given, Certificate):
         return given
     if isinstance(given, PathLike) or (isinstance(given, str) and given.endswith(".json")):
+        if is_untrusted():
+            raise RequestError(f"stop={str(given)!r:.80} names a file, and a request may not open files")
         return read_certificate(given)
     if isinstance(given, str):
         try:
@@ -198,7 +202,9 @@ def _move_judges(rule: Stop, place: Callable[[str], str]) -> Stop:
 def _certificate(value: Any, folder: Path) -> Certificate:
     check_format(value, "foretell_rule", FORMAT)
     file = convert(value, RuleFile)
-    rule = _move_judges(parse_value(Stop, file.stop, "stop"), lambda judge: str(folder / judge))
+    with untrusted():  # so that a judge is opened only with all its digits
+        parsed = parse_value(Stop, file.stop, "stop")
+    rule = _move_judges(parsed, lambda judge: str(folder / judge))
     read_files(rule)
     return convert({**file.certificate, "stop": format_value(rule)}, Certificate)
 

@@ -18,6 +18,7 @@ from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import ForetellError, TraceError
 from foretell.loop.spelling import looks_spaced
 from foretell.recipes.presets import parse
+from foretell.recipes.text import untrusted
 from foretell.storage import replace_file
 from foretell.version import __version__
 
@@ -109,6 +110,8 @@ def _traces(headers: list[dict[str, Any]], flat: dict[str, Array]) -> Iterator[T
 
 def _trace(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trace:
     layout = header["layout"]
+    with untrusted():
+        recipe = parse(header["recipe"])
     request = Request(
         prompt=tuple(header["prompt"]),
         layout=Layout(
@@ -116,7 +119,7 @@ def _trace(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trace:
             tuple((offset, token) for offset, token in layout["pins"]),
             tuple(layout["answer"]) if layout["answer"] else None,
         ),
-        recipe=parse(header["recipe"]),
+        recipe=recipe,
         seed=header["seed"],
     )
     whole = {name: tensors[name].long() for name in ("tokens", "filled_at")}
