@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
-from foretell.certify.families import FAMILIES, Family
 from foretell.certify.outcomes import Outcomes
 from foretell.certify.risk import examples_needed
 from foretell.certify.train_judge import JudgeConfig
 from foretell.engine.certificate import LOSSES as NAMED
 from foretell.plots.risk import Line, RiskPanel, plot_risk
+from foretell.policies.stop.families import FAMILIES, Family
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, make_rules_parser
 from shared import SEED, parse_options, run_script

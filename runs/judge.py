@@ -16,9 +16,9 @@ from typing import Any
 
 from certified import CONFIDENCE, DRAWS, SPLITS
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
-from foretell.certify.families import FAMILIES, Family
 from foretell.certify.train_judge import JudgeConfig
 from foretell.plots.judge import plot_judge
+from foretell.policies.stop.families import FAMILIES, Family
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, make_rules_parser
 from shared import SEED, parse_options, run_script

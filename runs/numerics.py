@@ -19,7 +19,7 @@ import torch
 
 from certified import CONFIDENCE, DRAWS, SPLITS
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
-from foretell.certify.families import FAMILIES, Family, ranks_family
+from foretell.policies.stop.families import FAMILIES, Family, ranks_family
 from foretell.policies.stop.scales import Ranks
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, make_rules_parser

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from foretell.certify.families import Family, judge_family
 from foretell.certify.outcomes import Outcomes, replay_rules
 from foretell.certify.replay import Case
 from foretell.certify.train_judge import JudgeConfig, collect_features, collect_labels, fit_judge, measure_importance
 from foretell.evaluation.records import Record
+from foretell.policies.stop.families import Family, judge_family
 from foretell.policies.stop.judge import Judge
 from foretell.recipes.text import format_value
 from foretell.storage import replace_file, write_file

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import foretell
-from foretell.engine.certificate import read_certificate
+from foretell.engine.certificate import NO_DIGEST, read_certificate
+from foretell.engine.options import GenerateOptions
 from foretell.errors import RequestError, StorageError, TraceError
 from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import lines, read_records
@@ -46,7 +47,8 @@ def test_a_certificate() -> None:
 
 def test_a_certificate_holds_for_the_model_of_then() -> None:
     engine = foretell.load("tiny")
-    assert engine.template(recipe="prophet", layout="choice", stop=OLD / "rule.json").notes == ()
+    asked: GenerateOptions = {"recipe": "prophet", "layout": "choice", "stop": OLD / "rule.json"}
+    assert engine.template(**asked, on_mismatch="fail").notes == (NO_DIGEST,)
 
 
 def test_results() -> None:

@@ -79,6 +79,11 @@ class RowsFailedError(ForetellError):
         super().__init__("; ".join(f"row {row}: {error}" for row, error in rows.items()))
         self.rows = rows
 
+    @property
+    def first(self) -> ForetellError:
+        """The error of the first row that failed."""
+        return self.rows[min(self.rows)]
+
 
 def show(value: object) -> str:
     """Return a value as a message shows it: at most 80 characters, also if Python refuses to print it."""

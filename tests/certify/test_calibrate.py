@@ -12,13 +12,13 @@ import pytest
 import foretell
 from foretell.certify.calibrate import Calibrated, Calibration, calibrate
 from foretell.certify.decodings import evaluation_for
-from foretell.certify.families import FAMILIES, Family, with_token_clock
 from foretell.certify.search import RiskGoal
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
 from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate
 from foretell.policies.region.masked import Masked
+from foretell.policies.stop.families import FAMILIES, Family, with_token_clock
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
 from foretell.recipes.text import format_value

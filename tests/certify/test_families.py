@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import foretell
-from foretell.certify.families import FAMILIES, Family, find_families, with_token_clock
 from foretell.certify.outcomes import find_exits, replay_rules
 from foretell.certify.replay import Study, study
 from foretell.errors import RecipeError, RequestError
@@ -19,6 +18,7 @@ from foretell.evaluation.run import Evaluation
 from foretell.loop.protocols import Stop
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.combined import All, Any
+from foretell.policies.stop.families import FAMILIES, Family, find_families, with_token_clock
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged

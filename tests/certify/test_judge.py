@@ -13,7 +13,6 @@ import torch
 
 from foretell.certify.calibrate import Calibration, calibrate
 from foretell.certify.decodings import evaluation_for, example_key
-from foretell.certify.families import judge_family
 from foretell.certify.outcomes import replay_rules
 from foretell.certify.replay import Study, study
 from foretell.certify.search import RiskGoal
@@ -30,6 +29,7 @@ from foretell.certify.train_judge import (
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RequestError
 from foretell.evaluation.run import Evaluation, evaluate
+from foretell.policies.stop.families import judge_family
 from foretell.policies.stop.judge import Judge
 
 EXAMPLES = 24

@@ -41,9 +41,9 @@ def test_generate_uses_it(run: Run, checkpoint: Path, rule: Path) -> None:
     early = run("generate", checkpoint, WORDS, "--recipe", "prophet", "--stop", rule, "--json")
     done = load(checkpoint).generate(WORDS, recipe="prophet", stop=rule)
     assert json.loads(early.stdout)["steps"] == done.steps < done.budget
-    assert "note:" not in early.stderr
+    assert "warning:" not in early.stderr
     other = run("generate", checkpoint, WORDS, "--recipe", "prophet", "--stop", rule, "--steps", "5", "--json")
-    assert "note: the certificate of this stopping rule does not hold here" in other.stderr
+    assert "warning: the certificate of this stopping rule does not hold here" in other.stderr
     assert "steps is 5, not none" in other.stderr
     plain = run("generate", checkpoint, WORDS, "--stop", "prophet(tau=linear(0,0))", "--json")
     assert json.loads(plain.stdout)["steps"] == 1
@@ -57,7 +57,7 @@ def test_eval_and_sweep_use_it(run: Run, checkpoint: Path, rule: Path, tmp_path:
     used = read_manifest(tmp_path / "eval")["recipes"]
     assert used["prophet"]["recipe"] == f"full block_length=16 stop={read_certificate(rule).stop}"
     assert used["full"]["recipe"] == "full block_length=16"
-    assert "note: this stopping rule was certified on a set of prompts, not choice" in done.stderr
+    assert "warning: this stopping rule was certified on a set of prompts, not choice" in done.stderr
     run("sweep", checkpoint, *words, "--vary", "steps=3,4", "--out", tmp_path / "sweep")
     swept = read_manifest(tmp_path / "sweep")["recipes"]
     assert all(read_certificate(rule).stop in one["recipe"] for one in swept.values())
@@ -80,7 +80,7 @@ def test_too_few_examples_are_reported_before_and_after(run: Run, checkpoint: Pa
     out = tmp_path / "rule.json"
     done = run("calibrate", checkpoint, "--task", "choice", "--limit", "3", "--out", out)
     says = "3 examples cannot show a risk of at most 1% with confidence 0.95: at least 505 are needed"
-    assert done.stderr.startswith(f"note: {says}")
+    assert done.stderr.startswith(f"warning: {says}")
     assert f"Nothing is certified, so the rule never stops: {says}" in " ".join(done.stdout.split())
     assert read_certificate(out).stop == "never"
 

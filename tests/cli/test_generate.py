@@ -265,10 +265,10 @@ def test_a_note_goes_to_stderr_and_into_the_json(run: Run, checkpoint: Path, tmp
         if path.name != "foretell.json":
             (bare / path.name).symlink_to(path)
     result = run("generate", bare, WORDS, "-r", "prophet", "--max-new-tokens", "12", "--json")
-    assert result.stderr.startswith("note: this window has no answer region")
+    assert result.stderr.startswith("warning: this window has no answer region")
     (row,) = rows(result.stdout)
     assert row["answer"] is None
-    assert [f"note: {note}" for note in row["notes"]] == result.stderr.splitlines()  # type: ignore[attr-defined]
+    assert [f"warning: {note}" for note in row["notes"]] == result.stderr.splitlines()  # type: ignore[attr-defined]
     (tmp_path / "p.txt").write_text(f"{WORDS}\n{WORDS}\n")
     words = ("--file", tmp_path / "p.txt", "-r", "prophet", "--max-new-tokens", "12", "--json")
     assert [one["notes"] for one in rows(run("generate", bare, *words).stdout)] == [row["notes"]] * 2

@@ -13,18 +13,21 @@ import pytest
 import torch
 
 import foretell
-from foretell.engine.certificate import Certificate, model_hash, read_certificate, stop_of
+from foretell.engine.certificate import NO_DIGEST, Certificate, _digest, model_hash, read_certificate, stop_of
+from foretell.engine.request import Layout
 from foretell.errors import ForetellError, RecipeError, RequestError, StorageError
 from foretell.policies.stop.head import Head
 from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from foretell.recipes.text import format_value
+from foretell.policies.stop.sure import Sure
+from foretell.recipes.text import format_value, untrusted
 
 PROMPT = "Tom has 3 boxes with 4 apples each."
 ASKED: dict[str, Any] = {"max_new_tokens": 16, "block_length": 8, "suffix": "The answer is", "answer_length": 2}
 EAGER = "prophet(tau=staged(high=0.0,mid=0.0,low=0.0))"
+RANKED = "prophet(tau=linear(start=0.9,end=0.9),reduce=min,scale=ranks(q10=0.1))"
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +44,8 @@ def certificate(engine: foretell.Engine) -> Certificate:
         against=str(order.recipe), window=16, answer=[14, 2],
         pins=[list(pin) for pin in order.layout.pins], model="random", model_sha256=engine.fingerprint,
         dtype="float32", task="word", examples_sha256="0" * 64, examples=400, seed=3, loss="consistency", risk=0.01,
-        confidence=0.95, empirical_risk=0.0, upper_bound=0.007, speedup=2.5, family="prophet", setting=1.5,
-        version="0.1.0",
+        confidence=0.95, empirical_risk=0.0, upper_bound=0.007, speedup=2.5, family="prophet", setting=0.0,
+        version="0.2.0",
     )  # fmt: skip
 
 
@@ -55,7 +58,7 @@ def file(certificate: Certificate, tmp_path: Path) -> Path:
 def test_reads_back(certificate: Certificate, file: Path) -> None:
     assert read_certificate(file) == certificate
     assert json.loads(file.read_text())["stop"] == EAGER
-    bare = replace(certificate, answer=None, pins=None, task=None, dtype=None, setting=None)
+    bare = replace(certificate, answer=None, pins=None, task=None, dtype=None)
     bare.save(file)
     assert read_certificate(file) == bare
     with pytest.raises(StorageError, match="cannot write"):
@@ -119,6 +122,38 @@ def test_rounded_weights_are_noted(checkpoint: Path, file: Path) -> None:
     assert "the model runs in float32+int8, not float32" in note
 
 
+def test_a_mismatch_decodes_in_full_or_fails_as_the_user_chose(engine: foretell.Engine, file: Path) -> None:
+    asked = {"recipe": "prophet", "stop": file} | ASKED
+    other = asked | {"steps": 12}
+    for choice in ("warn", "full", "fail"):
+        same = engine.generate(PROMPT, on_mismatch=choice, **asked)
+        assert (same.steps, same.notes) == (1, ())
+    warned = engine.generate(PROMPT, on_mismatch="warn", **other)
+    assert warned == replace(engine.generate(PROMPT, **other), seconds=warned.seconds)
+    assert (warned.steps, len(warned.notes)) == (1, 1)
+    full = engine.generate(PROMPT, on_mismatch="full", **other)
+    assert full.finish == "complete"
+    assert full.tokens == engine.generate(PROMPT, **(ASKED | {"steps": 12})).tokens
+    assert full.notes == (*warned.notes, "so the rule is not used, and every step is taken (on_mismatch=full)")
+    with pytest.raises(RequestError, match=r"does not hold here.*steps is 12, not none"):
+        engine.template(on_mismatch="fail", **other)
+
+
+def test_a_rule_that_never_stops_fails_nowhere(engine: foretell.Engine, certificate: Certificate) -> None:
+    none = replace(certificate, certified=False, stop="never", says="too few", setting=None)
+    assert engine.template(stop=none, on_mismatch="fail", steps=12).notes == ("this rule never stops: too few",)
+
+
+def test_what_to_do_on_a_mismatch_needs_a_certificate(engine: foretell.Engine, file: Path) -> None:
+    with pytest.raises(RequestError, match=r"on_mismatch=fail needs the file of a certified rule: stop=rule\.json"):
+        engine.template(recipe="prophet", on_mismatch="fail")
+    with pytest.raises(RequestError, match=r"on_mismatch=full needs"):
+        engine.template(stop="prophet", on_mismatch="full")
+    with pytest.raises(RequestError, match=r"unknown on_mismatch 'fial'; did you mean 'fail'"):
+        engine.template(stop=file, on_mismatch="fial")
+    assert engine.template(on_mismatch="warn").notes == ()
+
+
 def test_pins_that_change_with_the_example_are_not_compared(engine: foretell.Engine, certificate: Certificate) -> None:
     loose = replace(certificate, pins=None)
     assert engine.template(stop=loose, **(ASKED | {"pins": {0: "Tom"}})).notes == ()
@@ -148,7 +183,7 @@ def judge(tmp_path: Path) -> str:
 @pytest.mark.parametrize("combined", ["{}", "any(never,all(prophet,{}))"])
 def test_a_judge_moves_with_its_rule(certificate: Certificate, judge: str, combined: str, tmp_path: Path) -> None:
     here, there = tmp_path / "it's", tmp_path / "there"
-    replace(certificate, stop=combined.format(format_value(Judge(judge, 2.5)))).save(here / "rule.json")
+    replace(certificate, stop=combined.format(format_value(Judge(judge, 2.5))), family="mine").save(here / "rule.json")
     here.rename(there)
     found = read_certificate(there / "rule.json")
     assert found.stop == combined.format(format_value(Judge(str(there / "j.json"), 2.5)))
@@ -172,6 +207,32 @@ def test_a_rule_without_its_judge_is_refused(engine: foretell.Engine, certificat
         read_certificate(file)
     with pytest.raises(StorageError, match=r"^cannot read the judge .*j\.json"):
         engine.template(stop=judged, **ASKED)
+
+
+def test_a_request_may_not_name_a_file(engine: foretell.Engine, file: Path, judge: str) -> None:
+    with untrusted():
+        with pytest.raises(RequestError, match=r"rule\.json' names a file, and a request may not open files"):
+            engine.template(stop=str(file), **ASKED)
+        with pytest.raises(RecipeError, match="judge needs all 12 digits"):
+            engine.template(stop=f"judge({judge!r})", **ASKED)
+        with pytest.raises(StorageError, match="may not open files"):
+            engine.template(recipe=f"full stop=judge({judge!r},sha256='0123456789ab')", **ASKED)
+        assert engine.template(recipe="prophet", stop="sure(0.1)", **ASKED).recipe.stop == Sure(0.1)
+
+
+def test_a_certificate_names_its_judge_with_all_digits(certificate: Certificate, judge: str, file: Path) -> None:
+    """The user named the certificate, so its judge is opened, but nothing else."""
+    replace(certificate, stop=format_value(Judge(judge)), family="judge", setting=3.0).save(file)
+    assert read_certificate(file).rule == Judge(judge)
+    broken(file, stop=f"judge({judge!r})")
+    with pytest.raises(StorageError, match="judge needs all 12 digits"):
+        read_certificate(file)
+    broken(file, stop=EAGER, against=f"full stop=judge({judge!r})")
+    with pytest.raises(StorageError, match="judge needs all 12 digits"):
+        read_certificate(file)
+    broken(file, against="full", recipe=f"full stop=judge({judge!r})")
+    with pytest.raises(StorageError, match="judge needs all 12 digits"):
+        read_certificate(file)
 
 
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "added_tokens.json", "model.safetensors.index.json"])
@@ -204,15 +265,93 @@ def test_names_of_tokens_count_where_they_are_read(checkpoint: Path, tmp_path: P
     assert len({bare, first, model_hash(folder)}) == 3
 
 
-def broken(file: Path, **changes: Any) -> None:
-    """Writes other values into a rule's file; None takes a key out."""
+def broken(file: Path, *, sealed: bool = True, **changes: Any) -> None:
+    """Writes other values into a rule's file, and their digest if `sealed`; None takes out all keys but `setting`."""
     whole = json.loads(file.read_text())
     for name, value in changes.items():
         home = whole if name in whole else whole["certificate"]
         home[name] = value
-        if value is None:
+        if value is None and name != "setting":
             del home[name]
+    if sealed:
+        whole["sha256"] = _digest({name: value for name, value in whole.items() if name != "sha256"})
     file.write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stop": "sure(5.0)"}, {"risk": 1e-6}, {"setting": 1.0}, {"model_sha256": "0" * 64}, {"says": "it is safe"},
+        {"answer": [13, 2]}, {"pins": []}, {"version": "0.1.0"}, {"stop": EAGER + " "}, {"sha256": "0" * 64},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_edited_file_is_refused(file: Path, changes: dict[str, Any]) -> None:
+    broken(file, sealed=False, **changes)
+    with pytest.raises(
+        StorageError, match=r"rule\.json .*it was edited: the digest of its content is \w{12}, not \w{12}"
+    ):
+        read_certificate(file)
+
+
+def test_the_order_of_keys_and_white_space_are_no_edit(certificate: Certificate, file: Path) -> None:
+    whole = json.loads(file.read_text())
+    whole["certificate"] = dict(reversed(whole["certificate"].items()))
+    file.write_text(json.dumps(whole, indent=4))
+    assert read_certificate(file) == certificate
+
+
+def test_a_digest_cannot_be_left_out(certificate: Certificate, file: Path) -> None:
+    """Except in files of version 0.1.0, which had none: those open with a remark."""
+    broken(file, sealed=False, sha256=None)
+    with pytest.raises(StorageError, match=r"its digest \('sha256'\) is missing; calibrate again"):
+        read_certificate(file)
+    broken(file, sealed=False, version="0.1.0")
+    old = read_certificate(file)
+    assert old == replace(certificate, version="0.1.0", sealed=False)
+    holds = (old.holds_for, Layout(16, tuple((at, token) for at, token in certificate.pins or []), (14, 2)))
+    assert certificate.remarks(*holds) == ()
+    assert old.remarks(*holds) == (NO_DIGEST,)
+    assert [note[:15] for note in old.remarks(*holds, model_sha256="0")] == [NO_DIGEST[:15], "the certificate"]
+    assert old.differences(*holds) == []
+    old.save(file)
+    assert read_certificate(file) == old  # saving does not add what cannot be known
+    broken(file, sealed=False, stop="sure(5.0)")
+    with pytest.raises(StorageError, match=r"the rule is not the one that the family prophet has at 0"):
+        read_certificate(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "right"),
+    [
+        ({"family": "prophet-min"}, False),
+        ({"setting": 1.0}, False),
+        ({"stop": "prophet", "setting": 1.0}, True),
+        ({"stop": "prophet(clock=tokens)", "setting": 1.0}, False),
+        ({"stop": "prophet(clock=tokens)", "setting": 1.0, "recipe": "threshold"}, True),
+        ({"stop": "prophet", "setting": 1.0, "recipe": "threshold"}, False),
+        ({"family": "entropy", "stop": "sure(0.1)", "setting": 0.1}, True),
+        ({"family": "entropy", "stop": "sure(5.0)", "setting": 0.1}, False),
+        ({"family": "persistence", "stop": "persistent(8)", "setting": 8}, True),
+        ({"family": "judge", "stop": "JUDGE", "setting": 2.5}, True),
+        ({"family": "judge", "stop": "JUDGE", "setting": 3.0}, False),
+        ({"family": "judge", "stop": "sure(0.1)", "setting": 0.1}, False),
+        ({"family": "ranks", "stop": RANKED, "setting": 0.9}, True),
+        ({"family": "ranks", "stop": RANKED, "setting": 0.99}, False),
+        ({"family": "ranks", "stop": "prophet", "setting": 0.9}, False),
+        ({"family": "my own", "stop": "sure(5.0)", "setting": 0.1}, True),
+    ],
+    ids=str,
+)
+def test_the_rule_is_the_family_s_at_its_setting(file: Path, judge: str, changes: dict[str, Any], right: bool) -> None:
+    if changes.get("stop") == "JUDGE":
+        changes = changes | {"stop": format_value(Judge(judge, 2.5))}
+    broken(file, **changes)
+    if right:
+        assert read_certificate(file).certified
+    else:
+        with pytest.raises(StorageError, match="the rule is not the one that the family"):
+            read_certificate(file)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +365,7 @@ def broken(file: Path, **changes: Any) -> None:
         ({"stop": "profet"}, "did you mean 'prophet'"),
         ({"stop": "never"}, "certified is true, but the rule is never"),
         ({"certified": False}, "certified is false, but the rule is prophet"),
+        ({"setting": None}, "certified is true, but there is no setting"),
         ({"certified": 1}, "'certified' must be true or false, got 1"),
         ({"risk": None}, "'risk' is missing"),
         ({"risk": "1%"}, "'risk' must be a number, got '1%'"),

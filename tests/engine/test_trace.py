@@ -212,9 +212,13 @@ def test_a_trace_outlives_its_judge(rule: Any, tmp_path: Path, monkeypatch: pyte
     for after in (retrained, gone):
         assert after.request == before.request
         assert [after.replay(other) for other in RULES] == [before.replay(other) for other in RULES]
-    with pytest.raises(StorageError, match=r"cannot read the judge j\.json"):
-        gone.replay(gone.request.recipe.stop)
+    assert gone.replay(gone.request.recipe.stop) == before.replay(before.request.recipe.stop)  # read before
+    monkeypatch.setattr("foretell.policies.stop.judge._READ", {})
     Path("j.json").write_text(first.text())
+    (gone,) = load_traces("some.trace")
+    with pytest.raises(StorageError, match=r"the judge j\.json .* is named by a request or a stored file"):
+        gone.replay(gone.request.recipe.stop)
+    Judge("j.json").read_file()
     assert gone.replay(gone.request.recipe.stop) == before.replay(before.request.recipe.stop)
 
 

@@ -20,11 +20,13 @@ from foretell.engine.trace import Recorder
 from foretell.errors import RecipeError, StorageError
 from foretell.loop.protocols import Beliefs, Verdict
 from foretell.loop.view import StateView
+from foretell.policies.stop import judge
 from foretell.policies.stop.combined import read_files
 from foretell.policies.stop.features import ANSWER, FEATURES, features, text_masks
 from foretell.policies.stop.head import LARGEST, Head, read_head
 from foretell.policies.stop.judge import Judge
 from foretell.recipes.recipe import Recipe
+from foretell.recipes.text import untrusted
 from tests.helpers import model_of, run
 
 END = 2
@@ -156,6 +158,67 @@ def test_its_text_reads_back_and_means_one_head(file: Path) -> None:
         with pytest.raises(StorageError, match=r"has changed: its sha256 is \w+, not \w+"):
             read_files(copy)
     assert foretell.parse(f"full stop=judge(path='{file}', bar=2)") != recipe
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that judges open; none was named before."""
+    paths: list[str] = []
+
+    def spy(path: str | Path) -> tuple[Head, str]:
+        paths.append(str(path))
+        return read_head(path)
+
+    monkeypatch.setattr("foretell.policies.stop.judge._READ", {})
+    monkeypatch.setattr("foretell.policies.stop.judge.read_head", spy)
+    return paths
+
+
+def test_a_path_in_untrusted_text_is_never_opened(file: Path, opened: list[str]) -> None:
+    digits = read_head(file)[1]
+    with untrusted():
+        for short in ("", f",sha256='{digits[:-1]}'"):
+            with pytest.raises(RecipeError, match="judge needs all 12 digits of its sha256"):
+                foretell.parse(f"full stop=any(never,judge({str(file)!r}{short}))")
+        rule = foretell.parse(f"full stop=judge({str(file)!r},sha256={digits!r})").stop
+    assert isinstance(rule, Judge)
+    for same in (rule, replace(rule, bar=1.0), pickle.loads(pickle.dumps(rule))):
+        with pytest.raises(StorageError, match="may not open files; name it yourself"):
+            read_files(same)
+    assert opened == []
+    named = Judge(str(file))
+    assert opened == [str(file)]
+    assert named == rule
+    assert str(Recipe(stop=named)) == str(Recipe(stop=rule))
+    read_files(rule)  # the user has named the same file
+    assert rule.head is named.head
+    assert opened == [str(file)]
+    with pytest.raises(StorageError, match="may not open files"):
+        replace(rule, sha256="0" * 12).read_file()
+
+
+def test_a_name_without_quotes_is_untrusted_too(file: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(file.parent)
+    (file.parent / "plain").write_bytes(file.read_bytes())
+    with untrusted(), pytest.raises(RecipeError, match="needs all 12 digits"):
+        foretell.parse("full stop=judge(plain)")
+    with untrusted(), pytest.raises(RecipeError, match="needs all 12 digits"):
+        foretell.parse("full stop=judge(a,sha256='0123456789ab') stop.path=plain stop.sha256=''")
+    assert opened == []
+    assert foretell.parse("full stop=judge(plain)").stop == Judge("plain")
+
+
+def test_a_trace_does_not_open_the_judge_that_it_names(file: Path, tmp_path: Path, opened: list[str]) -> None:
+    recipe = Recipe(stop=Judge(str(file), bar=99.0))
+    foretell.save_traces(tmp_path / "traces.npz", traces(recipe)[:1])
+    opened.clear()
+    judge._READ.clear()
+    (trace,) = foretell.load_traces(tmp_path / "traces.npz")
+    assert trace.request.recipe == recipe
+    with pytest.raises(StorageError, match="may not open files"):
+        trace.replay(trace.request.recipe.stop)
+    assert opened == []
+    assert trace.replay(Judge(str(file), bar=99.0)) is None
 
 
 def test_the_rule_is_the_same_in_a_batch(file: Path) -> None:

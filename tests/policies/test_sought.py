@@ -153,6 +153,7 @@ def test_tokens_of_single_bytes(text: str, marker: str, answer: str) -> None:
     [
         ("delimiter('')", r"marker must be a string that is not blank, got ''"),
         ("delimiter(' ')", r"not blank, got ' '"),
+        (f"delimiter('{'a' * 201}')", r"marker has 201 characters; at most 200 are allowed"),
         ("delimiter(3)", r"region.marker must be a text in quotes, got 3"),
         ("delimiter(length=-1)", r"length must be at least 0, got -1"),
         ("delimiter(end=paragraph)", r"unknown region.end 'paragraph'"),

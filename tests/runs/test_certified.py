@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from foretell.certify.coverage import CoverageResult
-from foretell.certify.families import FAMILIES, Family
 from foretell.certify.outcomes import Outcomes
 from foretell.engine.certificate import LOSSES
+from foretell.policies.stop.families import FAMILIES, Family
 from foretell.policies.stop.sure import Sure
 from tests.runs.test_study import RUNS
 

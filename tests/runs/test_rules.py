@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import foretell
-from foretell.certify.families import FAMILIES
 from foretell.certify.outcomes import Outcomes
 from foretell.certify.train_judge import JudgeConfig
 from foretell.policies.region.masked import Masked
+from foretell.policies.stop.families import FAMILIES
 from tests.runs.test_study import RUNS, Run, run
 
 __all__ = ["run"]

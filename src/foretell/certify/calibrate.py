@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from foretell.certify.decodings import evaluation_for, example_key, without_stopping
-from foretell.certify.families import ALL, Family, with_token_clock
 from foretell.certify.outcomes import replay_rules
 from foretell.certify.replay import Case, run_study
 from foretell.certify.search import Families, FamilySearch, RiskGoal, Trial, find_fastest
@@ -26,6 +25,7 @@ from foretell.extras import require_extra
 from foretell.loop.protocols import Stop
 from foretell.policies.cache.off import Off
 from foretell.policies.stop.combined import All, each
+from foretell.policies.stop.families import ALL, Family, check_member, with_token_clock
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
@@ -73,8 +73,10 @@ class Calibration:
         recipe = replace(orders[0].recipe, stop=Never())
         if recipe.transfer.parallel:
             families = tuple(map(with_token_clock, families))
-        for rule in (rule for family in families for rule in family.rules):
-            replace(recipe, stop=rule)  # raises if the rule and the recipe cannot be combined
+        for family in families:
+            for setting, rule in zip(family.settings, family.rules, strict=True):
+                replace(recipe, stop=rule)  # raises if the rule and the recipe cannot be combined
+                check_member(rule, family.name, setting, parallel=recipe.transfer.parallel)
         other = None if goal.against is None else _prepare_comparison(what, goal.against, bench.engine)
         fitted_to = frozenset[str]().union(*(family.fitted_to for family in families))
         examples = tuple(one for one in bench.examples if example_key(one) not in fitted_to)

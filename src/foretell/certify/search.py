@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretell.certify.families import ALL, Family, find_families
 from foretell.certify.outcomes import Outcomes
 from foretell.certify.risk import certify, check_shares, confidence_per_family, too_few
 from foretell.engine.certificate import LOSSES
 from foretell.errors import RequestError, one_of
+from foretell.policies.stop.families import ALL, Family, find_families
 from foretell.recipes.text import format_value
 
 Families = str | Family | Sequence[str | Family]

@@ -67,11 +67,11 @@ def calibrate(
     """
     from foretell.certify.calibrate import Calibration  # noqa: PLC0415
     from foretell.certify.decodings import evaluation_for  # noqa: PLC0415
-    from foretell.certify.families import ALL, Family, judge_family  # noqa: PLC0415
     from foretell.certify.search import RiskGoal  # noqa: PLC0415
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.evaluate import show_progress  # noqa: PLC0415
+    from foretell.policies.stop.families import ALL, Family, judge_family  # noqa: PLC0415
 
     families: list[str | Family] = [*(family or []), *([] if judge is None else [judge_family(judge)])]
     goal = RiskGoal(risk, confidence, loss, families or ALL, against)

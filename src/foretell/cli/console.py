@@ -29,6 +29,6 @@ def problem(line: str, style: str = "bold red") -> None:
 
 
 def note(lines: Iterable[str]) -> None:
-    """Print notes on stderr, each distinct line once."""
+    """Print notes as warnings on stderr, each distinct line once."""
     for line in dict.fromkeys(lines):
-        say(f"note: {line}", style="yellow")
+        say(f"warning: {line}", style="yellow")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from foretell.cli.generate import CHAT
+from foretell.cli.generate import CHAT, ON_MISMATCH
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def _evaluation_options(
     stop: Annotated[
         str | None, Option(help="Stopping rule, or a certified rule's .json, for every recipe that stops early.")
     ] = None,
+    on_mismatch: Annotated[str | None, Option(help=ON_MISMATCH)] = None,
     trace: Annotated[
         bool, Option("--trace", help="Save every step of every example, to replay stopping rules.")
     ] = False,
@@ -147,9 +148,8 @@ def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.evaluation.run import Evaluation, PreparedEvaluation, run  # noqa: PLC0415
 
     require_extra("lab")
-    stop = settings.pop("stop")
-    if stop is not None:
-        settings["options"]["stop"] = stop
+    given = {name: settings.pop(name) for name in ("stop", "on_mismatch")}
+    settings["options"] |= {name: value for name, value in given.items() if value is not None}
     what = Evaluation(recipes=recipes, **settings)
     bench = PreparedEvaluation.prepare(what)
     bench.check()

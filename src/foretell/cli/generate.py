@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from foretell.engine.options import RequestTemplate
     from foretell.engine.prompt_files import FilePrompt
 
+ON_MISMATCH = "If a certified rule is not for this model, recipe or window: warn (default), full (never stop), fail."
 CHAT = "Use the chat template, or the raw text (default: the chat template if the model has one)."
 
 
@@ -56,6 +57,7 @@ def generate(
     cfg_scale: Annotated[float | None, _option("Scale of classifier-free guidance.")] = None,
     stop_at_eos: Annotated[bool | None, _option("Compute nothing after the end of the text.")] = None,
     stop: Annotated[str | None, _option("Stopping rule, or a certified rule's .json, instead of the recipe's.")] = None,
+    on_mismatch: Annotated[str | None, _option(ON_MISMATCH)] = None,
     stop_string: Annotated[list[str] | None, _option("Cut the text before this string. Repeatable.")] = None,
     chat: Annotated[bool | None, _option(CHAT, "--chat/--raw")] = None,
     seed: Annotated[int, _option("Random seed.")] = 0,
@@ -87,7 +89,7 @@ def generate(
 
 _OPTIONS = (
     *("layout", "max_new_tokens", "steps", "block_length", "remasking", "suffix", "answer_length", "answer_start"),
-    *("temperature", "top_p", "top_k", "cfg_scale", "stop_at_eos", "stop", "chat", "seed"),
+    *("temperature", "top_p", "top_k", "cfg_scale", "stop_at_eos", "stop", "on_mismatch", "chat", "seed"),
 )
 
 

@@ -21,14 +21,17 @@ from foretell.errors import ForetellError, RecipeError, RequestError, StorageErr
 from foretell.loop.protocols import Stop
 from foretell.models.tokenizer import read_json
 from foretell.policies.stop.combined import changed, read_files
+from foretell.policies.stop.families import check_member
 from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.recipes.presets import parse
 from foretell.recipes.recipe import Recipe
-from foretell.recipes.text import format_value, parse_value
+from foretell.recipes.text import format_value, is_untrusted, parse_value, untrusted
 from foretell.storage import check_format, convert, load_json, write_file
 
 FORMAT = 1
+WITHOUT_DIGEST = "0.1.0"  # the version that wrote files without a digest
+NO_DIGEST = "the file of this stopping rule has no digest, so edits cannot be detected; calibrate again"
 NOT_A_RULE = "; to cut the finished text at a string, use stop_strings (--stop-string)"
 LOSSES = ("consistency", "success")  # the answer differs from full decoding · wrong where full decoding is right
 MODEL_FILES = (
@@ -69,6 +72,7 @@ class Certificate:
     family: str
     setting: float | None  # the chosen member of the family; None if none was chosen
     version: str  # of foretell
+    sealed: bool = True  # whether its file has a digest
 
     def __post_init__(self) -> None:
         one_of("loss", self.loss, LOSSES, RequestError)
@@ -91,20 +95,24 @@ class Certificate:
 
     @property
     def holds_for(self) -> Recipe:
-        return parse(self.recipe)
+        with untrusted():  # a file may name it, and no file that it names is needed
+            return parse(self.recipe)
 
     @property
     def compared_with(self) -> Recipe:
-        return parse(self.against)
+        with untrusted():
+            return parse(self.against)
 
     def save(self, path: str | Path) -> None:
         """Write the rule atomically. Raises StorageError if the file cannot be written."""
         shown, folder = asdict(self), Path(path).absolute().parent
-        del shown["stop"]
+        del shown["stop"], shown["sealed"]
         # A judge's path is stored relative to the rule's folder, so that both files can be moved together.
         beside = _move_judges(self.rule, lambda judge: os.path.relpath(judge, folder))
         head = {"foretell_rule": FORMAT, "stop": format_value(beside)}
-        write_file(path, f'{{\n{_lines(head)},\n "certificate": {{\n{_lines(shown, indent=2)}\n }}\n}}\n')
+        tail = {"sha256": _digest({**head, "certificate": shown})} if self.sealed else {}
+        end = f",\n{_lines(tail)}" if tail else ""
+        write_file(path, f'{{\n{_lines(head)},\n "certificate": {{\n{_lines(shown, indent=2)}\n }}{end}\n}}\n')
 
     def remarks(
         self, recipe: Recipe, layout: Layout, model_sha256: str | None = None, dtype: str | None = None
@@ -112,11 +120,20 @@ class Certificate:
         """Return warnings about decoding a request with this rule; a model or dtype that is None is not compared."""
         if not self.certified:
             return (f"this rule never stops: {self.says}",)
-        differs = [*self._model(model_sha256, dtype), *self._recipe(recipe), *self._layout(layout)]
+        notes = () if self.sealed else (NO_DIGEST,)
+        differs = self.differences(recipe, layout, model_sha256, dtype)
         if not differs:
-            return ()
+            return notes
         unknown_risk = "the certificate of this stopping rule does not hold here, so its risk is unknown"
-        return (f"{unknown_risk} (calibrate again): {'; '.join(differs)}",)
+        return (*notes, f"{unknown_risk} (calibrate again): {'; '.join(differs)}")
+
+    def differences(
+        self, recipe: Recipe, layout: Layout, model_sha256: str | None = None, dtype: str | None = None
+    ) -> list[str]:
+        """Return in what a request differs from what was certified; a rule that never stops is safe everywhere."""
+        if not self.certified:
+            return []
+        return [*self._model(model_sha256, dtype), *self._recipe(recipe), *self._layout(layout)]
 
     def _model(self, model_sha256: str | None, dtype: str | None) -> Iterator[str]:
         if model_sha256 is not None and model_sha256 != self.model_sha256:
@@ -146,6 +163,7 @@ class RuleFile(msgspec.Struct, forbid_unknown_fields=True):
     foretell_rule: int
     stop: str
     certificate: dict[str, Any]
+    sha256: str | None = None
 
 
 def read_certificate(path: str | PathLike[str]) -> Certificate:
@@ -162,6 +180,8 @@ def stop_of(given: object) -> Stop | Certificate:
     if isinstance(given, Certificate):
         return given
     if isinstance(given, PathLike) or (isinstance(given, str) and given.endswith(".json")):
+        if is_untrusted():
+            raise RequestError(f"stop={str(given)!r:.80} names a file, and a request may not open files")
         return read_certificate(given)
     if isinstance(given, str):
         try:
@@ -198,9 +218,36 @@ def _move_judges(rule: Stop, place: Callable[[str], str]) -> Stop:
 def _certificate(value: Any, folder: Path) -> Certificate:
     check_format(value, "foretell_rule", FORMAT)
     file = convert(value, RuleFile)
-    rule = _move_judges(parse_value(Stop, file.stop, "stop"), lambda judge: str(folder / judge))
+    _check_digest(value, file)
+    with untrusted():  # so that a judge is opened only with all its digits
+        parsed = parse_value(Stop, file.stop, "stop")
+    rule = _move_judges(parsed, lambda judge: str(folder / judge))
     read_files(rule)
-    return convert({**file.certificate, "stop": format_value(rule)}, Certificate)
+    sealed = file.sha256 is not None
+    found = convert({**file.certificate, "stop": format_value(rule), "sealed": sealed}, Certificate)
+    if found.certified:
+        if found.setting is None:
+            raise StorageError("certified is true, but there is no setting")
+        check_member(rule, found.family, found.setting, parallel=found.holds_for.transfer.parallel)
+    return found
+
+
+def _check_digest(value: Mapping[str, Any], file: RuleFile) -> None:
+    """Raise StorageError if the digest in a file is not that of its content."""
+    if file.sha256 is None:
+        if file.certificate.get("version") != WITHOUT_DIGEST:
+            raise StorageError("its digest ('sha256') is missing; calibrate again")
+        return
+    digest = _digest({name: one for name, one in value.items() if name != "sha256"})
+    if digest != file.sha256:
+        raise StorageError(
+            f"it was edited: the digest of its content is {digest:.12}, not {file.sha256:.12}; calibrate again"
+        )
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Return a sha256 of JSON that does not depend on the order of keys or on white space."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _lines(values: Mapping[str, Any], indent: int = 1) -> str:

@@ -13,7 +13,7 @@ from foretell.engine.codec import Codec
 from foretell.engine.outcome import Finish, Outcome
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.engine.trace import Trace, with_words
-from foretell.errors import ForetellError
+from foretell.errors import ForetellError, RowsFailedError
 from foretell.loop.checks import ask_region
 from foretell.loop.decode import Step
 from foretell.loop.spelling import Spelling
@@ -185,7 +185,10 @@ def answer_of(tokens: Sequence[int], request: Request, codec: Codec, spelling: S
     """Return the text in the answer region of a finished window, or None if there is no region."""
     if request.recipe.region.sought:
         state = lay_out([request], NO_MASK, codec.end_ids, spelling=spelling)
-        place = ask_region(request.recipe.region, state.with_text(draft=torch.tensor([tokens])))[0].tolist()
+        try:
+            place = ask_region(request.recipe.region, state.with_text(draft=torch.tensor([tokens])))[0].tolist()
+        except RowsFailedError as failed:
+            raise failed.first from failed
         found = [token for token, inside in zip(tokens, place, strict=True) if inside]
         return codec.decode(found).strip() if found else None
     if request.layout.answer is None or not codec.reads_text:

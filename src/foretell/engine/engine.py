@@ -16,7 +16,14 @@ from foretell.engine.certificate import Certificate, model_hash
 from foretell.engine.codec import Codec
 from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, cut_text, frame_of, text_of
 from foretell.engine.folder import folder_of, layouts_of
-from foretell.engine.options import GenerateOptions, Options, RequestTemplate, make_template, without_text
+from foretell.engine.options import (
+    GenerateOptions,
+    Options,
+    RequestTemplate,
+    apply_certificate,
+    make_template,
+    without_text,
+)
 from foretell.engine.outcome import FailedRequest, Outcome, Usage
 from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_ids
 from foretell.engine.request import Layout, Request
@@ -243,8 +250,7 @@ class Engine:
                 )
         if not isinstance(given.stop, Certificate):
             return template
-        remarks = given.stop.remarks(template.recipe, template.layout, self.fingerprint, self.dtype)
-        return replace(template, notes=(*template.notes, *remarks))
+        return apply_certificate(template, given.stop, given.on_mismatch, self.fingerprint, self.dtype)
 
     def request(self, prompt: Prompt, template: RequestTemplate) -> Request:
         """Encode a prompt. Raises an error if it cannot be decoded with this template."""

@@ -20,6 +20,7 @@ NOT_THE_MODELS = {
     "chat",
     "seed",
     "stop",
+    "on_mismatch",
     "stop_strings",
     "threshold",
     "entropy_bound",

@@ -54,6 +54,7 @@ REMASKINGS: dict[str, Score] = {
     "margin": Margin(),
     "entropy": Entropy(),
 }
+ON_MISMATCH = ("warn", "full", "fail")
 WINDOW = 256  # default number of generated positions
 ANSWER = 5  # default number of answer tokens after a suffix, as in the released code
 KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
@@ -91,6 +92,7 @@ class GenerateOptions(TypedDict, total=False):
     cfg_scale: float | None
     stop_at_eos: bool | None
     stop: Stop | Certificate | str | PathLike[str] | None
+    on_mismatch: str
     stop_strings: str | Sequence[str] | None
     chat: bool | None
     seed: int
@@ -118,6 +120,7 @@ class Options:
     cfg_scale: float | None = None
     stop_at_eos: bool | None = None
     stop: Stop | Certificate | None = None  # replaces the recipe's rule
+    on_mismatch: str = "warn"  # if a certificate does not hold: warn, decode in full, or fail
     stop_strings: tuple[str, ...] | None = None  # the finished text is cut before the first of them
     chat: bool | None = None  # put text into the chat template; by default if the folder has one
     seed: int = 0
@@ -138,6 +141,8 @@ class Options:
             _check_type(name, value)
         if named.get("stop") is not None:
             named["stop"] = stop_of(named["stop"])
+        if named.get("on_mismatch", "warn") != "warn" and not isinstance(named.get("stop"), Certificate):
+            raise RequestError(f"on_mismatch={named['on_mismatch']} needs the file of a certified rule: stop=rule.json")
         if named.get("stop_strings") is not None:
             named["stop_strings"] = _stop_strings(named["stop_strings"])
         return cls(**named)
@@ -166,6 +171,8 @@ def _check_type(name: str, value: object) -> None:
     """Raise RequestError unless a value has the type in `Options`; other numbers are checked where they are used."""
     if name == "chat" and not isinstance(value, bool | None):
         raise RequestError(f"chat must be True, False or None, got {value!r:.80}")
+    if name == "on_mismatch":
+        one_of("on_mismatch", str(value), ON_MISMATCH, RequestError)
     for names, kinds, words in KINDS:
         if name in names and value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
             raise RequestError(f"{name} must be {words}, got {value!r:.80}")
@@ -188,6 +195,20 @@ def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) ->
     whole("seed", options.seed, 0, 2**63 - 1, RequestError)
     notes = () if can_stop(recipe, layout) else (NO_REGION.format(rule=name_of(recipe.stop)),)
     return RequestTemplate(layout, recipe, options.seed, notes, options.chat, options.stop_strings or ())
+
+
+def apply_certificate(
+    template: RequestTemplate, certificate: Certificate, on_mismatch: str, model_sha256: str, dtype: str | None
+) -> RequestTemplate:
+    """Add the remarks of a certificate. If it does not hold, never stop early (full), or raise RequestError (fail)."""
+    asked = template.recipe, template.layout, model_sha256, dtype
+    notes = certificate.remarks(*asked)
+    if on_mismatch != "warn" and certificate.differences(*asked):
+        if on_mismatch == "fail":
+            raise RequestError(notes[-1])
+        template = replace(template, recipe=replace(template.recipe, stop=Never()))
+        notes = (*notes, "so the rule is not used, and every step is taken (on_mismatch=full)")
+    return replace(template, notes=(*template.notes, *notes))
 
 
 def can_stop(recipe: Recipe, layout: Layout) -> bool:

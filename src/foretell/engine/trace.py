@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foretell.engine.request import Request, lay_out
-from foretell.errors import RequestError
+from foretell.errors import RequestError, RowsFailedError
 from foretell.loop.checks import ask_region, ask_stop
 from foretell.loop.decode import Step
 from foretell.loop.parts import ALWAYS, Text
@@ -69,7 +69,10 @@ class Trace:
         state = replace(state, rows=replace(state.rows, region=region), text=text)
         if not region.sought:
             return state
-        found = ask_region(region, state.with_text(draft=self.tokens))
+        try:
+            found = ask_region(region, state.with_text(draft=self.tokens))
+        except RowsFailedError as failed:  # its rows are steps of this trace
+            raise failed.first from failed
         return state.with_text(found=found, answer_age=_count_repeats(_find_changes(found).any(dim=1)))
 
     def spelling(self) -> Spelling:

@@ -22,6 +22,7 @@ from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import ForetellError, TraceError
 from foretell.loop.spelling import looks_spaced
 from foretell.recipes.presets import parse
+from foretell.recipes.text import untrusted
 from foretell.storage import check_format, convert, open_file, parse_json, replace_file
 from foretell.version import __version__
 
@@ -182,10 +183,12 @@ def _read_array(members: dict[str, bytes], name: str, count: int) -> Array:
 
 
 def _trace(header: TraceHeader, tensors: dict[str, torch.Tensor]) -> Trace:
+    with untrusted():
+        recipe = parse(header.recipe)
     request = Request(
         prompt=header.prompt,
         layout=Layout(**msgspec.structs.asdict(header.layout)),
-        recipe=parse(header.recipe),
+        recipe=recipe,
         seed=header.seed,
     )
     tokens, filled_at = (tensors.pop(name).long() for name in ("tokens", "filled_at"))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from foretell.storage import make_folder
 
 MAX_BATCHES = 8  # maximum batches per chunk; then it is the next recipe's turn
 LONGEST_REASON = 200  # characters
+RULE = ("stop", "on_mismatch")  # options that decide the stopping rule, which is a part of the recipe
 MIN_CHUNKS = 4  # minimum per worker, if there are enough batches
 
 Watch = Callable[[Record], None]
@@ -146,8 +148,9 @@ class PreparedEvaluation:
 
         A run checks the folder again while it holds the folder's lock.
         """
-        evaluation, recipe = self.evaluation, self.recipes[0]
-        for example in self.examples:
+        evaluation = self.evaluation
+        checked = self.recipes if evaluation.options.get("on_mismatch") == "fail" else self.recipes[:1]
+        for example, recipe in product(self.examples, checked):
             try:
                 self.engine.request(example.prompt, recipe.template(self.engine, example, evaluation.seed))
             except ForetellError as error:
@@ -174,7 +177,7 @@ class PreparedEvaluation:
         recipes = {
             recipe.name: {
                 "recipe": str(recipe.template(self.engine, first, 0).recipe),  # includes the stopping rule
-                "options": {name: value for name, value in recipe.options.items() if name != "stop"},
+                "options": {name: value for name, value in recipe.options.items() if name not in RULE},
             }
             for recipe in self.recipes
         }

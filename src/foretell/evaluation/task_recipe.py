@@ -49,7 +49,7 @@ class TaskRecipe:
 
         recipe = parse(_LAYOUT_WORD.sub("", text), adapt)
         if recipe.stop == Never():
-            options.pop("stop", None)
+            options = {name: value for name, value in options.items() if name not in ("stop", "on_mismatch")}
         return cls(text, recipe, options | changes)
 
     def template(self, engine: Engine, example: Example, seed: int) -> RequestTemplate:

@@ -191,9 +191,15 @@ class Stop(Protocol):
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict: ...
 
 
+class UntrustedText(str):
+    """A text of a recipe that came from a request or a stored file. No file that it names may be opened."""
+
+    __slots__ = ()
+
+
 @runtime_checkable
 class FromFile(Protocol):
-    """A stopping rule that loads a file when it is first needed.
+    """A stopping rule that loads a file when it is first needed, unless its path is an `UntrustedText`.
 
     A stored trace can therefore name its rule even if the file is gone.
     """

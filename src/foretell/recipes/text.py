@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from keyword import iskeyword
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from foretell.errors import RecipeError, unknown
-from foretell.loop.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify, Visible
+from foretell.loop.protocols import Cache, Region, Sample, Score, Stop, Transfer, UntrustedText, Verify, Visible
 from foretell.policies import POLICIES
 from foretell.policies.stop.scales import Scale
 from foretell.policies.stop.schedules import Schedule
@@ -32,6 +34,22 @@ LITERAL = re.compile(r"""(?P<raw>(?<!\w)[rR])?(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\
 _ESCAPES = "\\'\"abfnrtvxuUN01234567\n"  # characters that may follow a backslash
 RENAMED = {"window": "visible"}  # parameters of recipe texts that version 0.1.0 wrote
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
+_UNTRUSTED = ContextVar("untrusted", default=False)
+
+
+@contextmanager
+def untrusted() -> Iterator[None]:
+    """Parse recipes in this block as text from a request or a stored file: what they name is not opened."""
+    token = _UNTRUSTED.set(True)
+    try:
+        yield
+    finally:
+        _UNTRUSTED.reset(token)
+
+
+def is_untrusted() -> bool:
+    """Return whether the text that is parsed now came from a request or a stored file."""
+    return _UNTRUSTED.get()
 
 
 def format_value(value: object) -> str:
@@ -138,7 +156,8 @@ def _value(hint: Any, node: ast.expr, where: str) -> Any:
         return _require(plain in get_args(hint), plain, unknown(where, str(plain), map(format_value, get_args(hint))))
     if hint is float and isinstance(plain, int) and not isinstance(plain, bool):
         plain = float(plain)
-    return _require(type(plain) is hint, plain, f"{where} must be {_describe_type(hint)}, got {ast.unparse(node)}")
+    _require(type(plain) is hint, plain, f"{where} must be {_describe_type(hint)}, got {ast.unparse(node)}")
+    return UntrustedText(plain) if hint is str and is_untrusted() else plain
 
 
 def _optional(hint: Any, node: ast.expr, where: str) -> Any:

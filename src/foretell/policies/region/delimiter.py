@@ -20,6 +20,7 @@ ENDS = {
     "line": re.compile(r"\n"),
     "text": re.compile(r"\Z"),
 }
+LONGEST = 200  # characters of a marker: a search may compare all of them at every place of the text
 _BETWEEN = re.compile(r"[\s:：]*")
 
 
@@ -40,6 +41,8 @@ class Delimiter:
     def __post_init__(self) -> None:
         if not isinstance(self.marker, str) or not self.marker.strip():
             raise RecipeError(f"the region's marker must be a string that is not blank, got {self.marker!r}")
+        if len(self.marker) > LONGEST:
+            raise RecipeError(f"the region's marker has {len(self.marker)} characters; at most {LONGEST} are allowed")
         whole("the region's length", self.length, 0)
         one_of("the region's end", self.end, ENDS)
 

@@ -10,15 +10,17 @@ from torch import Tensor
 
 from foretell.errors import RecipeError, whole
 from foretell.loop.view import StateView
+from foretell.policies.region.search import SEARCHER
 from foretell.policies.region.sought import locate_answer
+
+LONGEST = 1000  # characters of a pattern: compiling has no time limit, and takes longer the longer it is
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
     r"""`group` of the last match of `regex` where it is not empty. Default: group 1, or the match if it has no groups.
 
-    The text of every row is searched at every step. It is no longer than its window, but Python's `re` has no time
-    limit: do not take expressions from untrusted sources, because some, such as (a+)+$, can run almost forever.
+    The text of a row is searched whenever its draft has changed. A search that takes too long fails its row.
     """
 
     sought: ClassVar[bool] = True
@@ -27,6 +29,8 @@ class Pattern:
     group: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.regex, str) and len(self.regex) > LONGEST:
+            raise RecipeError(f"the region's pattern has {len(self.regex)} characters; at most {LONGEST} are allowed")
         try:
             groups = re.compile(self.regex).groups
         except (re.error, TypeError, OverflowError, RecursionError) as error:
@@ -43,7 +47,4 @@ class Pattern:
 
     def find(self, text: str) -> tuple[int, int] | None:
         """Return where the answer starts and ends in `text`, or None."""
-        regex = re.compile(self.regex)  # cached by `re`
-        group = min(regex.groups, 1) if self.group is None else self.group
-        spans = [match.span(group) for match in regex.finditer(text) if match[group]]
-        return spans[-1] if spans else None
+        return SEARCHER.find(self.regex, self.group, text)

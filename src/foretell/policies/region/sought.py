@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foretell.errors import ForetellError, RowsFailedError
 from foretell.loop.spelling import Spelling
 from foretell.loop.view import StateView
 
@@ -21,17 +22,24 @@ def locate_answer(state: StateView, find: Find, most: int = 0) -> Tensor:
     """Return the tokens of what `find` finds in each row's text, at most `most` of them (0: all). [B, N]
 
     The text is what a commit would emit: it ends at the first end token after all pins. An answer that still holds
-    a mask does not count, because its end is not known yet.
+    a mask does not count, because its end is not known yet. Raises RowsFailedError with the errors of `find`.
     """
     spelling = state.spelling
     assert spelling is not None, "lay_out requires a spelling if the answer is found in the text"
     drafts = state.draft.cpu()
     found = torch.zeros(drafts.shape, dtype=torch.bool)
     last_pin = torch.where(state.pinned, state.positions, -1).amax(dim=1).tolist()
+    failed: dict[int, ForetellError] = {}
     for row, ids in enumerate(drafts.numpy()):
         key = find, most, state.mask_id, state.end_ids, last_pin[row], ids.tobytes()
-        tokens = spelling.find_once(key, partial(_find_tokens, ids, last_pin[row], state, find, most))
-        found[row, tokens.start : tokens.stop] = True
+        try:
+            tokens = spelling.find_once(key, partial(_find_tokens, ids, last_pin[row], state, find, most))
+        except ForetellError as error:
+            failed[row] = error
+        else:
+            found[row, tokens.start : tokens.stop] = True
+    if failed:
+        raise RowsFailedError(failed)
     return found.to(state.draft.device)
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from foretell.errors import RecipeError, StorageError, within
-from foretell.loop.protocols import Beliefs, Verdict
+from foretell.loop.protocols import Beliefs, UntrustedText, Verdict
 from foretell.loop.view import StateView
 from foretell.policies.stop.features import TEXT, features, text_masks
 from foretell.policies.stop.head import DIGITS, Head, read_head
+
+_READ: dict[tuple[str, str], Head] = {}  # the heads in files that the user named, by path and digits
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,9 @@ class Judge:
     `foretell judge` trains a head. `sha256` is the beginning of the file's digest, by default that of the current file.
     It ties the rule to one head: a file that has changed is an error. If all digits are given, the file is read only
     when the rule is first used, so that a trace can be opened without the judge that stopped it.
+
+    A path in a request or a stored trace (an `UntrustedText`) is never opened. It needs all digits, and works if the
+    user has named the same file with the same digits before.
     """
 
     path: str
@@ -36,6 +42,10 @@ class Judge:
         if not isinstance(self.sha256, str) or not re.fullmatch(f"[0-9a-f]{{0,{DIGITS}}}", self.sha256):
             raise RecipeError(f"judge's sha256 must be up to {DIGITS} digits of 0-9 and a-f, got {self.sha256!r}")
         if len(self.sha256) < DIGITS:
+            if isinstance(self.path, UntrustedText):
+                raise RecipeError(
+                    f"judge needs all {DIGITS} digits of its sha256 in a request or a stored file, got {self.sha256!r}"
+                )
             object.__setattr__(self, "sha256", self._read[1])
 
     def read_file(self) -> None:
@@ -47,9 +57,18 @@ class Judge:
 
     @cached_property
     def _read(self) -> tuple[Head, str]:
+        path = str(Path(self.path).absolute())
+        if isinstance(self.path, UntrustedText):
+            if (path, self.sha256) not in _READ:
+                raise StorageError(
+                    f"the judge {self.path} (sha256 {self.sha256}) is named by a request or a stored file, which may "
+                    "not open files; name it yourself, on the command line or in Python"
+                )
+            return _READ[path, self.sha256], self.sha256
         head, found = read_head(self.path)
         if not found.startswith(self.sha256):
             raise StorageError(f"the judge in {self.path} has changed: its sha256 is {found}, not {self.sha256}")
+        _READ[path, found] = head
         return head, found
 
     def reads(self, state: StateView) -> Tensor:
