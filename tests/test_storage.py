@@ -17,6 +17,7 @@ from foretell.storage import (
     load_json,
     lock_file,
     make_folder,
+    open_file,
     parse_json,
     read_file,
     read_text,
@@ -61,6 +62,17 @@ def test_bad_text_and_bad_json_are_errors(tmp_path: Path) -> None:
         load_json(tmp_path / "bad", "list")
     with pytest.raises(ModelError, match="nested too deeply"):
         parse_json("[" * 100_000, "line 3", ModelError)
+
+
+def test_a_disk_that_fails_while_a_file_is_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("text")
+
+    def read() -> None:
+        with open_file(tmp_path / "one", "list", ModelError):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(ModelError, match=r"cannot read the list .*one: Input/output error"):
+        read()
 
 
 def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:

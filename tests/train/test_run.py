@@ -93,6 +93,15 @@ def test_a_damaged_checkpoint_says_what_to_do(trained: TrainRecipe, how: str) ->
     train(trained)
 
 
+def test_a_process_that_was_killed_is_no_error_of_ours(recipe: Recipes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spawn(*_: object, nprocs: int) -> None:
+        raise ProcessExitedException("process 1 was killed", nprocs - 1, 0, -9)
+
+    monkeypatch.setattr(run, "spawn", spawn)
+    with pytest.raises(ProcessExitedException, match="process 1 was killed"):
+        train(recipe(steps=8, processes=2))
+
+
 def test_an_error_in_one_of_several_processes_is_ours(recipe: Recipes, monkeypatch: pytest.MonkeyPatch) -> None:
     def spawn(act: Callable[..., None], args: tuple[Any, ...], nprocs: int) -> None:
         with pytest.raises(SystemExit):

@@ -15,7 +15,8 @@ from foretell.cli.plain import stdout_is_unicode
 from foretell.cli.wording import count, ratio
 from foretell.engine.completion import Failure
 from foretell.engine.outcome import Usage
-from foretell.errors import RequestError, StorageError
+from foretell.errors import RequestError
+from foretell.storage import writing
 
 if TYPE_CHECKING:
     from foretell.engine.completion import Completion
@@ -103,13 +104,12 @@ class Ledger:
         self.path, self.part, self.lines = path, path.with_name(f"{path.name}.part"), 0
 
     def __enter__(self) -> Ledger:
-        try:
-            self._file = self.part.open("x", encoding="utf8")
-        except FileExistsError:
-            held = "holds the finished results of an interrupted run; move or delete it first"
-            raise RequestError(f"{self.part} {held}") from None
-        except OSError as error:
-            raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
+        with writing(self.path):
+            try:
+                self._file = self.part.open("x", encoding="utf8")
+            except FileExistsError:
+                held = "holds the finished results of an interrupted run; move or delete it first"
+                raise RequestError(f"{self.part} {held}") from None
         return self
 
     def add(self, line: str) -> None:
