@@ -162,6 +162,28 @@ def test_several_families_share_the_doubt(made: Calibrated, checkpoint: Path, ho
     assert RiskGoal(family="all", confidence=0.96).level == pytest.approx(1 - 0.04 / (len(FAMILIES) - 1))
 
 
+def test_every_example_is_compared_before_the_first_is_decoded(
+    made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path
+) -> None:
+    options = {"stop": str(home / "rule.json"), "on_mismatch": "fail"}
+    recipes = ("full", "prophet")
+    bench = PreparedEvaluation.prepare(
+        Evaluation(str(checkpoint), "choice", recipes, tmp_path / "out", limit=2, options=options)
+    )
+    bench.check()
+    assert made.certificate.certified
+    first, second = bench.examples
+    other = replace(bench, examples=(first, replace(second, options={**second.options, "max_new_tokens": 40})))
+    with pytest.raises(RequestError, match=f"example {second.id}: the certificate .* has 40 positions"):
+        other.check()
+
+
+def test_a_family_of_your_own_needs_a_name_of_its_own(checkpoint: Path, tmp_path: Path) -> None:
+    own = Family("prophet", "a line", "start", (50.0, 0.0), lambda start: Prophet(Linear(start, start)))
+    with pytest.raises(RequestError, match="the rule is not the one that the family prophet has at 50"):
+        calibrate(str(checkpoint), task="choice", limit=2, family=own, work=tmp_path / "work")
+
+
 def test_another_task_is_noted(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
     rule = {"stop": str(home / "rule.json")}
     what = Evaluation(str(checkpoint), "sudoku", ("prophet",), tmp_path, limit=1, options=rule)

@@ -51,6 +51,24 @@ def test_generate_uses_it(run: Run, checkpoint: Path, rule: Path) -> None:
     assert "cannot read the stopping rule" in wrong.stderr
 
 
+def test_a_mismatch_fails_or_decodes_in_full(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
+    words = ("generate", checkpoint, WORDS, "--stop", rule, "--steps", "5", "--json")
+    failed = run(*words, "--on-mismatch", "fail", code=2)
+    assert "the certificate of this stopping rule does not hold here" in failed.stderr
+    assert failed.stdout == ""
+    full = run(*words, "--on-mismatch", "full")
+    assert json.loads(full.stdout)["steps"] == 5
+    assert "warning: so the rule is not used" in full.stderr
+    assert "unknown on_mismatch 'never'" in run(*words, "--on-mismatch", "never", code=2).stderr
+    words = ("eval", checkpoint, "--task", "choice", "--limit", "2", "--stop", rule, "--on-mismatch")
+    failed = run(*words, "fail", "--out", tmp_path / "failed", code=2)
+    assert "does not hold here" in failed.stderr
+    assert not (tmp_path / "failed").exists()
+    run(*words, "full", "--out", tmp_path / "full")
+    used = read_manifest(tmp_path / "full")["recipes"]
+    assert used["prophet"]["recipe"] == used["full"]["recipe"] == "full block_length=16"
+
+
 def test_eval_and_sweep_use_it(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
     words = ("--task", "choice", "--limit", "2", "--stop", rule)
     done = run("eval", checkpoint, *words, "--out", tmp_path / "eval")
@@ -72,7 +90,7 @@ def test_a_trace_is_replayed_with_it(run: Run, checkpoint: Path, rule: Path, tmp
     steps = load(checkpoint).generate(WORDS, stop=rule).steps
     same, other = (run("trace", "replay", tmp_path / name, "--stop", rule) for name in ("a.npz", "b.npz"))
     assert f"step {steps} " in same.stdout
-    assert "note" not in same.stderr
+    assert "warning" not in same.stderr
     assert "block_length is 3, not 8" in other.stderr
 
 
