@@ -24,10 +24,10 @@ from foretell.evaluation.benchmarks.code import Code
 from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
 from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.evaluation.manifest import examples_hash, has_manifest, resized, settle, settled, versions
-from foretell.evaluation.records import Record, alone, appending, part, read_records
+from foretell.evaluation.records import Record, ResultReader, alone, appending, part, read_records
 from foretell.evaluation.task_recipe import TaskRecipe
-from foretell.evaluation.workers import run_workers
 from foretell.storage import make_folder
+from foretell.workers import run_workers
 
 MAX_BATCHES = 8  # maximum batches per chunk; then it is the next recipe's turn
 LONGEST_REASON = 200  # characters
@@ -263,10 +263,19 @@ def run(prepared: PreparedEvaluation, watch: Watch | None = None) -> list[Record
         settle(evaluation.out, prepared.manifest(), prepared.extends)
         if len(read_records(evaluation.out)) < prepared.total:  # starting processes takes seconds
             if evaluation.workers > 1 and len(prepared.examples) > evaluation.batch_size:
-                run_workers(partial(_work_in_process, evaluation), evaluation.workers, evaluation.out, watch)
+                _run_in_processes(prepared, watch)
             else:
                 work(replace(prepared, evaluation=replace(evaluation, workers=1)), 0, watch)
     return read_records(evaluation.out)
+
+
+def _run_in_processes(prepared: PreparedEvaluation, watch: Watch) -> None:
+    evaluation, count = prepared.evaluation, len(prepared.examples)
+    chunks = -(-count // chunk_size(count, evaluation.batch_size, evaluation.workers))
+    reader = ResultReader(evaluation.out, watch)
+    reader.skip()
+    work = partial(_work_in_process, evaluation)
+    run_workers(work, min(evaluation.workers, chunks), f"results are kept in {evaluation.out}", reader.read_new)
 
 
 def _work_in_process(evaluation: Evaluation, worker: int) -> None:
