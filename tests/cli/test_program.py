@@ -137,6 +137,10 @@ def test_demo_is_readable_in_a_log(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert re.search(r"word +61 steps .* 33 steps .* 1\.85x .* yes +both", shown)
 
 
+def test_demo_needs_a_number_of_seconds(run: Run) -> None:
+    assert "--seconds must be from 0 to 3600, got nan" in run("demo", "--seconds", "nan", code=2).stderr
+
+
 def test_demo_with_a_model(run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_module, "MODEL", str(checkpoint))
     shown = run("demo").stdout

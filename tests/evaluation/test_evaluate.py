@@ -300,7 +300,17 @@ def test_a_sweep_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None
     assert used["full steps=2 block_length=8 remasking=random"]["recipe"] == "full steps=2 block_length=8 score=random"
 
 
-@pytest.mark.parametrize("wrong", [{"recipes": ()}, {"recipes": ("full", "full")}, {"limit": 0}, {"workers": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"recipes": ()},
+        {"recipes": ("full", "full")},
+        *({name: value} for name in ("limit", "workers", "batch_size", "threads") for value in (0, -1, 2.5, 2**70)),
+        {"seed": -1},
+        {"seed": 2**63},
+        {"workers": 1025},
+    ],
+)
 def test_invalid_arguments_are_refused(checkpoint: Path, tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(RequestError):
         plan(checkpoint, tmp_path, **wrong)
