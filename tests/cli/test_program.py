@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from foretell import Completion
 from foretell.cli import demo as demo_module
 from foretell.cli.app import app
 from foretell.cli.model import open_engine
+from foretell.cli.process import Terminated
 from foretell.cli.recipes import QUESTIONS, sentence
+from foretell.evaluation.records import read_records
 from foretell.policies import POLICIES
 from foretell.recipes.presets import PRESETS
 from foretell.recipes.text import signature
@@ -134,6 +137,10 @@ def test_demo_is_readable_in_a_log(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert re.search(r"word +61 steps .* 33 steps .* 1\.85x .* yes +both", shown)
 
 
+def test_demo_needs_a_number_of_seconds(run: Run) -> None:
+    assert "--seconds must be from 0 to 3600, got nan" in run("demo", "--seconds", "nan", code=2).stderr
+
+
 def test_demo_with_a_model(run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_module, "MODEL", str(checkpoint))
     shown = run("demo").stdout
@@ -216,6 +223,55 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_nothing_half_written(checkpoin
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl.part", "prompts.jsonl"]
 
 
+@pytest.mark.parametrize(("stop", "code", "word"), [(KeyboardInterrupt, 130, "interrupted"), (Terminated, 143, "term")])
+def test_an_interrupt_says_how_to_resume(
+    run: Run, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type, code: int, word: str
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise stop
+
+    for name in ("evaluation.run.run", "certify.calibrate.Calibration.run", "train.config.TrainRecipe.read"):
+        monkeypatch.setattr(f"foretell.{name}", interrupt)
+    monkeypatch.setattr("foretell.cli.model.open_engine", interrupt)
+    (tmp_path / "train.toml").touch()
+    task = (checkpoint, "--task", "word", "--limit", "2", "--out", tmp_path / "rule.json")
+    for words in (("eval", *task), ("calibrate", *task), ("train", tmp_path / "train.toml")):
+        assert run(*words, code=code).stderr.endswith("ed; run the same command again to resume\n")
+    shown = run("generate", checkpoint, WORDS, code=code).stderr
+    assert shown.startswith(word)
+    assert "again" not in shown
+
+
+def test_sigterm_ends_the_workers_and_keeps_the_results(checkpoint: Path, tmp_path: Path) -> None:
+    words = ["eval", checkpoint, "--task", "sudoku", "--workers", 2, "--limit", 1000, "--batch-size", 2]
+    words += ["-r", "full steps=100", "--out", tmp_path]
+    process = subprocess.Popen([*PROGRAM, *map(str, words)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not read_records(tmp_path) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [child for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
+    process.terminate()
+    _, stderr = process.communicate(timeout=150)
+    assert process.returncode == 143, stderr
+    assert stderr.endswith("terminated; run the same command again to resume\n")
+    assert "Traceback" not in stderr
+    assert len(workers) == 2
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    assert read_records(tmp_path)
+
+
+def test_closed_streams(checkpoint: Path, tmp_path: Path) -> None:
+    """With no standard stream at all, results get to their file and nothing else does."""
+    out = tmp_path / "out.jsonl"
+    (tmp_path / "p.txt").write_text(f"{WORDS}\nzebra\n")
+    words = ["generate", str(checkpoint), "--file", str(tmp_path / "p.txt"), "--out", str(out)]
+    script = shlex.join([*PROGRAM, *words]) + " <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", script], check=False).returncode == 1  # "zebra" is not in the vocabulary
+    first, second = (json.loads(line) for line in out.read_text().splitlines())
+    assert {first.get("steps"), second.get("steps")} == {21, None}
+
+
 def test_a_closed_pipe_is_quiet(checkpoint: Path, tmp_path: Path) -> None:
     words = ["generate", checkpoint, "--file", many(tmp_path), "--json"]
     process = subprocess.Popen([*PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -226,6 +282,16 @@ def test_a_closed_pipe_is_quiet(checkpoint: Path, tmp_path: Path) -> None:
     assert process.wait(timeout=150) == 141
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+@pytest.mark.parametrize("words", ["--help", "recipes"])
+def test_output_that_nobody_reads_is_quiet(words: str) -> None:
+    """Less than a buffer of it, so that the error would come at exit; by typer and by rich."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*PROGRAM, words], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize(("asked", "small", "set_to"), [(None, 50_000_000, [1]), (None, 10, []), (3, 10, [3])])

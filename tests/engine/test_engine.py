@@ -307,6 +307,7 @@ def test_options_change_the_result(engine: foretell.Engine, changed: dict[str, A
             "position 12 is pinned, but the suffix",
         ),
         ({"chat": "yes"}, RequestError, "chat must be True, False or None, got 'yes'"),
+        ({"stop_at_eos": "no"}, RequestError, "stop_at_eos must be True, False or None, got 'no'"),
         ({"stop_strings": ""}, RequestError, "stop_strings must be a non-empty string or .*, got ''"),
         ({"stop_strings": ["a", ""]}, RequestError, r"got \['a', ''\]"),
         ({"stop_strings": 3}, RequestError, "list of them, got 3"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import re
@@ -19,7 +20,7 @@ from typer.testing import CliRunner
 
 from foretell.cli.app import app
 from foretell.engine.trace_files import load_traces
-from foretell.errors import RequestError
+from foretell.errors import ForetellError, RequestError
 from foretell.evaluation import records as stored
 from foretell.evaluation.manifest import read_manifest, resized, settled
 from foretell.evaluation.records import Record, parts, read_records
@@ -72,6 +73,27 @@ def test_running_it_again_runs_nothing(checkpoint: Path, whole: tuple[Path, list
     assert repeatable(evaluate(plan(checkpoint, out), seen.append)) == repeatable(records)
     assert not seen
     assert parts(out)[0].read_bytes() == before
+
+
+def test_a_killed_worker_is_named(checkpoint: Path, tmp_path: Path) -> None:
+    seen: list[Record] = []
+
+    def kill_one(record: Record) -> None:
+        seen.append(record)
+        multiprocessing.active_children()[0].kill()
+
+    with pytest.raises(ForetellError, match=r"worker \d of 2 \(pid \d+\) was killed by signal 9") as error:
+        evaluate(plan(checkpoint, tmp_path, workers=2, recipes=("full steps=100",), limit=400), kill_one)
+    assert f"results are kept in {tmp_path}: run the same command again to resume" in str(error.value)
+    assert 1 <= len(seen) <= len(read_records(tmp_path)) < 400
+    assert not multiprocessing.active_children()
+
+
+def test_no_worker_is_started_in_vain(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr("foretell.evaluation.run.run_workers", lambda _work, count, *_: started.append(count))
+    evaluate(plan(checkpoint, tmp_path, workers=64, recipes=("full steps=1",)))
+    assert started == [5]  # 20 examples in batches of 4
 
 
 def test_a_half_written_line_is_done_again(checkpoint: Path, whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
@@ -278,7 +300,17 @@ def test_a_sweep_from_the_command_line(checkpoint: Path, tmp_path: Path) -> None
     assert used["full steps=2 block_length=8 remasking=random"]["recipe"] == "full steps=2 block_length=8 score=random"
 
 
-@pytest.mark.parametrize("wrong", [{"recipes": ()}, {"recipes": ("full", "full")}, {"limit": 0}, {"workers": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"recipes": ()},
+        {"recipes": ("full", "full")},
+        *({name: value} for name in ("limit", "workers", "batch_size", "threads") for value in (0, -1, 2.5, 2**70)),
+        {"seed": -1},
+        {"seed": 2**63},
+        {"workers": 1025},
+    ],
+)
 def test_invalid_arguments_are_refused(checkpoint: Path, tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(RequestError):
         plan(checkpoint, tmp_path, **wrong)

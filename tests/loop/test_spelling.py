@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import pytest
 
 from foretell.loop.spelling import Spelling, blank_between, looks_spaced, printable
@@ -55,3 +57,16 @@ def test_blanks() -> None:
     assert blank_between("is", "7") == blank_between("7", "is") == " "
     assert looks_spaced(["The", "answer", " + "])
     assert not looks_spaced(["The", " answer"])
+
+
+class _Forgetful(dict[Hashable, range]):
+    """A cache that another thread clears right after anything is put into it."""
+
+    def __setitem__(self, key: Hashable, value: range) -> None:
+        pass
+
+
+def test_a_cache_that_another_thread_clears() -> None:
+    spelling = Spelling(str)
+    spelling._found = _Forgetful()
+    assert spelling.find_once("key", lambda: range(2)) == range(2)

@@ -252,9 +252,18 @@ def test_regions() -> None:
             lambda: Prophet(clock="minutes"),  # type: ignore[arg-type]
             "unknown prophet's clock",
         ),
-        (lambda: Staged(first=0.8), "0 <= first <= second <= 1"),
-        (lambda: Linear(math.nan), "must be a number or inf, got nan"),
-        (lambda: Exponential(k=-1), "at least 0, got -1"),
+        (lambda: Staged(first=0.8), "first <= second, got first=0.8"),
+        (lambda: Staged(second=2), "staged's second must be from 0 to 1, got 2"),
+        (lambda: Linear(math.nan), "the threshold start must be at least -inf, got nan"),
+        (
+            lambda: All((Prophet(), "never")),  # type: ignore[arg-type]
+            "needs stopping rules such as .*, got 'never'",
+        ),
+        (
+            lambda: All((Prophet, Never())),  # type: ignore[arg-type]
+            "needs stopping rules such as .*, got <class",
+        ),
+        (lambda: Exponential(k=-1), "exponential's k must be from 0 to .*, got -1"),
         (lambda: Stable(0), "at least 1, got 0"),
         (lambda: Sure(-0.1), "sure's entropy must be at least 0, got -0.1"),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -28,6 +28,7 @@ from foretell.policies.score.filtered import Filtered
 from foretell.policies.score.noisy import Noisy
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.combined import Any as AnyOf
+from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
@@ -40,7 +41,7 @@ from foretell.policies.transfer.jot import JoT
 from foretell.policies.transfer.opening import Opening
 from foretell.policies.transfer.threshold import Threshold
 from foretell.recipes.presets import PRESETS
-from foretell.recipes.recipe import Recipe
+from foretell.recipes.recipe import Recipe, split_recipe
 from foretell.recipes.text import signature
 
 PROPHET = PRESETS["prophet"].recipe
@@ -134,11 +135,65 @@ def test_reads(text: str, recipe: Recipe) -> None:
         ("full score=noisy(temperature=-1)", "noisy's temperature must be from 0 to 1000000, got -1.0"),
         ("threshold transfer.value=2", "threshold's value must be from 0 to 1, got 2.0"),
         ("threshold stop=prophet", "name a clock: prophet(clock=tokens"),
+        ("full stop=all(never, never, x=1)", "all takes only rules without names, got x="),
+        ("full stop=prophet(staged, tau=linear)", "stop gives prophet's tau twice"),
+        ("full stop=prophet(q=0.1, q=0.2)", "stop gives prophet's q twice"),
+        ("full cache=dual(window=near, visible=near)", "cache gives dual's visible twice"),
+        ("full stop=prophet#(q=0.2)", "cannot read stop="),
+        ("full cache=dual(refresh=-false)", "must be a number, a word, true or false, got -false"),
+        ("full guidance=" + "9" * 400, "guidance must be from 0 to 1e.06, got inf"),
+        ("full stop=" + "all(" * 10_000 + "never" + ")" * 10_000, "cannot read stop="),
+        ("full steps=" + "-" * 90_000 + "1", "nested more than 50 deep"),
+        ("full steps=a" + ".b" * 300, "nested more than 50 deep"),
+        ("full stop=" + "all(never," * 60 + "never" + ")" * 60, "nested more than 50 deep"),
+        ("full " + "x" * 100_000, "at most 100,000 characters, got 100,005"),
     ],
 )
 def test_mistakes_are_named(text: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message.replace("(", r"\(")):
         foretell.parse(text)
+
+
+def test_a_deep_rule_decodes() -> None:
+    """As deep as it may be, it is read, printed, compared and run."""
+    recipe = foretell.parse("full stop=" + "all(never," * 48 + "never" + ")" * 48)
+    assert foretell.parse(str(recipe)) == recipe
+    state = lay_out([Request((1,), Layout(4, answer=(0, 4)), recipe)], 0)
+    assert not recipe.stop(_Gaps(), state).settled.any()
+
+
+@pytest.mark.parametrize("opening", ["", "'", '"'])
+def test_a_long_recipe_is_split_in_linear_time(opening: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In seconds, where a search that begins again at every quote takes minutes."""
+    monkeypatch.setattr("foretell.recipes.text.LONGEST", 10**7)
+    text = "full region=" + opening + "x\\'\\\"" * 150_000
+    name, ((path, value),) = split_recipe(text)
+    assert (name, path, len(value)) == ("full", "region", len(text) - len("full region="))
+    with pytest.raises(RecipeError, match="cannot read region"):
+        foretell.parse(text)
+
+
+POLICY_CLASSES = sorted({cls for kind in POLICIES.values() for cls in kind.values()}, key=lambda cls: cls.__name__)
+WRONG: dict[str, list[Any]] = {
+    "int": [-(2**70), 1.5, "1", True],
+    "float": [math.nan, "1", True],
+    "bool": ["no", 1, None],
+}
+
+
+@pytest.mark.parametrize("cls", [Recipe, *POLICY_CLASSES])
+def test_every_parameter_is_checked(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers where they are given, booleans at the latest when the policy becomes a part of a recipe."""
+    monkeypatch.setattr(Judge, "_read", (None, "0" * 64), raising=False)
+    required: dict[str, Any] = {one.name: "x" for one in fields(cls) if one.default is MISSING and one.type == "str"}
+    if cls in (All, AnyOf):
+        required = {"rules": (Never(), Never())}
+    for one in fields(cls):
+        for value in WRONG.get(str(one.type).removesuffix(" | None"), []):
+            if value is None and "None" in str(one.type):
+                continue
+            with pytest.raises(RecipeError, match=one.name):
+                Recipe(score=Deferred(cls(**required | {one.name: value})))
 
 
 CLOCKLESS: list[Any] = [

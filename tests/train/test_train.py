@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,7 @@ import torch
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from foretell.errors import RecipeError
+from foretell.errors import ForetellError, RecipeError
 from foretell.models.load import load_model
 from foretell.models.transformer import Attention, Transformer, TransformerConfig
 from foretell.train.accuracy import measure_accuracy
@@ -64,6 +66,23 @@ def test_a_killed_run_goes_on_with_the_same_losses(write: Callable[..., Path]) -
     assert 16 <= saved < 64
     subprocess.run([*COMMAND, cut], check=True, **quiet)
     assert log_of(TrainRecipe.read(cut)) == log_of(TrainRecipe.read(whole))
+
+
+def test_a_killed_process_is_named(recipe: Recipes) -> None:
+    chosen = recipe(steps=100_000, processes=2)
+
+    def kill_one() -> None:
+        while not (chosen.out / "latest.json").is_file():
+            time.sleep(0.01)
+        multiprocessing.active_children()[0].kill()
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    with pytest.raises(ForetellError, match=r"worker \d of 2 \(pid \d+\) was killed by signal 9") as error:
+        train(chosen)
+    killer.join()
+    assert f"the last checkpoint is kept in {chosen.out}: run the same command again to resume" in str(error.value)
+    assert not multiprocessing.active_children()
 
 
 def test_a_finished_run_is_not_run_again(recipe: Recipes) -> None:

@@ -48,7 +48,7 @@ class JudgeConfig:
         one_of("look", self.look, LOOKS, RequestError)
         whole("hidden", self.hidden, 0, 256, RequestError)
         within("penalty", self.penalty, 0.0, error=RequestError)
-        whole("seed", self.seed, 0, error=RequestError)
+        whole("seed", self.seed, 0, 2**63 - 1, RequestError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -12,10 +10,12 @@ from typer.core import TyperGroup
 
 from foretell.cli import bench, calibrate, demo, distil, evaluate, generate, judge, recipes, tasks, trace, vocab
 from foretell.cli.console import problem
+from foretell.cli.process import Terminated, exit_code, quiet_pipes
 from foretell.errors import ForetellError, PermissionNeededError
 from foretell.version import __version__
 
-FAILED, USAGE, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+FAILED, USAGE = 1, 2
+RESUMABLE = ("eval", "sweep", "calibrate", "judge", "train", "distil")
 TRAIN = "foretell.cli.train"
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -23,7 +23,15 @@ HELP = {"help_option_names": ["-h", "--help"]}
 class Program(TyperGroup):
     """Turns the errors of commands into one line and an exit code; only a bug shows a traceback."""
 
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        with quiet_pipes():  # `foretell --help`
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: Any) -> Any:
+        with quiet_pipes():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except PermissionNeededError:
@@ -32,13 +40,12 @@ class Program(TyperGroup):
         except ForetellError as error:
             problem(f"error: {error}")
             raise typer.Exit(USAGE) from None
-        except KeyboardInterrupt:
-            problem("interrupted", style="yellow")
-            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt as stop:
+            resume = "; run the same command again to resume" if ctx.invoked_subcommand in RESUMABLE else ""
+            problem(("terminated" if isinstance(stop, Terminated) else "interrupted") + resume, style="yellow")
+            raise typer.Exit(exit_code(stop)) from None
         except BrokenPipeError:
-            # The reader (e.g. `head`) has exited; the flush at exit would fail again, so stdout becomes /dev/null.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(PIPE_CLOSED) from None
+            raise
         except OSError as error:  # e.g. a full disk or a file without write permission
             problem(f"error: {error}")
             raise typer.Exit(FAILED) from None
@@ -94,4 +101,6 @@ if find_spec(TRAIN) is not None:
 
         inner = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         inner.command(context_settings=HELP)(import_module(TRAIN).train)
-        inner(ctx.args, prog_name="foretell train", standalone_mode=False)
+        command = typer.main.get_command(inner)
+        with command.make_context("foretell train", ctx.args) as given:
+            command.invoke(given)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from foretell.errors import RequestError
+from foretell.errors import RequestError, whole
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,8 +57,7 @@ def bench(
     given = dict(locals())
     options = {name: given[name] for name in _OPTIONS if given[name] is not None}
     for name in ("requests", "batch_size", "rounds"):
-        if given[name] < 1:
-            raise RequestError(f"--{name.replace('_', '-')} must be at least 1, got {given[name]}")
+        whole(f"--{name.replace('_', '-')}", given[name], 1, error=RequestError)
     prompts = _read_prompts(file, requests)
     engine = open_engine(model, device, dtype, threads, compile=compile_, quantize=quantize)
     texts = tuple(dict.fromkeys(recipe or RECIPES))

@@ -5,8 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from rich.console import Console
+from rich.console import Console as RichConsole
 from rich.text import Text
+
+
+class Console(RichConsole):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704  the BrokenPipeError, which rich would turn into exit code 1
 
 
 def out(width: int | None = None) -> Console:

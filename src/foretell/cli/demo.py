@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from foretell.cli.generate import LONGEST_PAUSE
+from foretell.errors import RequestError, within
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -30,6 +33,7 @@ def demo(
     from foretell.cli.model import open_engine  # noqa: PLC0415
     from foretell.cli.race import play, run  # noqa: PLC0415
 
+    within("--seconds", seconds, 0.0, LONGEST_PAUSE, RequestError)
     console, engine = out(), open_engine(MODEL)
     heading = f"The bundled model: full decoding (full) and Prophet ({RECIPE}), on the same clock."
     console.print(Text(heading, style="bold"), "\n")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from foretell.errors import ForetellError, RequestError
+from foretell.errors import ForetellError, RequestError, whole, within
 from foretell.storage import check_writable, is_folder
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foretell.engine.prompt_files import FilePrompt
 
 ON_MISMATCH = "If a certified rule is not for this model, recipe or window: warn (default), full (never stop), fail."
+LONGEST_PAUSE = 3600.0  # seconds
 CHAT = "Use the chat template, or the raw text (default: the chat template if the model has one)."
 
 
@@ -107,8 +108,8 @@ class Output:
     def __post_init__(self) -> None:
         if self.watch and self.as_json:
             raise RequestError("--watch and --json both write to stdout; use one of them, or --watch with --out")
-        if self.batch_size < 1:
-            raise RequestError(f"--batch-size must be at least 1, got {self.batch_size}")
+        whole("--batch-size", self.batch_size, 1, error=RequestError)
+        within("--delay", self.delay, 0.0, LONGEST_PAUSE, RequestError)
         for path in (self.trace, self.out):
             if path is not None and not is_folder(path.absolute().parent):
                 raise RequestError(f"cannot write {path}: there is no folder {path.parent}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -29,14 +30,16 @@ from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_
 from foretell.engine.request import Layout, Request
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.threads import with_threads
-from foretell.errors import ForetellError, RequestError, one_of, show
+from foretell.errors import ForetellError, RequestError, one_of, show, whole
 from foretell.loop.protocols import Denoiser
 from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
 from foretell.models.load import BUNDLED, load_model
 from foretell.models.transformer import UNBOUNDED, Transformer
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
+_COUNTING = threading.Lock()
 AHEAD = 256  # requests of a list among which prompts of similar length are grouped
+MOST_THREADS = 1024  # far more than cores; torch ends the process if the system has no room for them
 SMALL = 50_000_000  # parameters up to which several threads are slower than one
 
 
@@ -49,7 +52,11 @@ class Streamer(Protocol):
 
 
 class Engine:
-    """A model with its tokenizer. Everything that it decodes goes through one scheduler and one loop."""
+    """A model with its tokenizer. Everything that it decodes goes through one scheduler and one loop.
+
+    Threads may share an engine: each call has a scheduler of its own, and its results do not depend on other calls.
+    An iterator of `generate_iter` or `stream` belongs to one thread at a time.
+    """
 
     def __init__(self, model: Denoiser, codec: Codec, layouts: Mapping[str, Any] | None = None) -> None:
         self.model, self.codec, self.layouts = model, codec, layouts or {}
@@ -76,8 +83,8 @@ class Engine:
 
     def use_threads(self, threads: int | None = None) -> None:
         """Set the number of torch threads of this process. Default: one for a small model, else torch's default."""
-        if threads is not None and threads < 1:
-            raise RequestError(f"threads must be at least 1, got {threads}")
+        if threads is not None:
+            whole("threads", threads, 1, MOST_THREADS, RequestError)
         self.threads = threads or self.threads
         if self.threads is not None:
             torch.set_num_threads(self.threads)
@@ -167,8 +174,7 @@ class Engine:
         the model returns NaN for it; the others are not affected. Errors that the model raises end everything.
         """
         one_of("errors", errors, ("raise", "return"), RequestError)
-        if batch_size < 1:
-            raise RequestError(f"batch_size must be at least 1, got {batch_size}")
+        whole("batch_size", batch_size, 1, error=RequestError)
         scheduler = self._scheduler(batch_size, record=trace)
         failed: list[tuple[int, Failure]] = []
         accepted: list[tuple[int, RequestTemplate]] = []  # by ticket
@@ -201,7 +207,8 @@ class Engine:
                 else:
                     raise _name_failed([(index, Failure(one.error))]) from one.error
         finally:
-            self.usage += scheduler.usage
+            with _COUNTING:
+                self.usage += scheduler.usage
 
     def _complete(self, outcome: Outcome, template: RequestTemplate) -> Completion:
         return completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)

@@ -169,8 +169,8 @@ class RequestTemplate:
 
 def _check_type(name: str, value: object) -> None:
     """Raise RequestError unless a value has the type in `Options`; other numbers are checked where they are used."""
-    if name == "chat" and not isinstance(value, bool | None):
-        raise RequestError(f"chat must be True, False or None, got {value!r:.80}")
+    if name in ("chat", "stop_at_eos") and not isinstance(value, bool | None):
+        raise RequestError(f"{name} must be True, False or None, got {value!r:.80}")
     if name == "on_mismatch":
         one_of("on_mismatch", str(value), ON_MISMATCH, RequestError)
     for names, kinds, words in KINDS:

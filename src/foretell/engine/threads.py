@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -9,20 +10,26 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
+_CHANGING = threading.RLock()  # held while the number, which all Python threads share, is not the caller's
 
 
 @contextmanager
 def use_threads(threads: int | None) -> Iterator[None]:
-    """Use this many torch threads inside; None keeps the current number."""
-    before = torch.get_num_threads()
-    if threads is None or threads == before:
-        yield
-        return
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    """Use this many torch threads inside; None keeps the current number.
+
+    Python threads that need a change of the number take turns; otherwise they run at the same time.
+    """
+    if threads is not None:
+        with _CHANGING:
+            before = torch.get_num_threads()
+            if before != threads:
+                torch.set_num_threads(threads)
+                try:
+                    yield
+                finally:
+                    torch.set_num_threads(before)
+                return
+    yield
 
 
 def with_threads(items: Iterator[T], threads: int | None) -> Iterator[T]:

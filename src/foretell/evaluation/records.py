@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -71,6 +71,25 @@ def read_records(folder: Path | str) -> list[Record]:
         for record, _ in lines(path):
             found.setdefault(record.key, record)
     return list(found.values())
+
+
+@dataclass(slots=True)
+class ResultReader:
+    """Calls `watch` with every result that appears in the parts of a folder."""
+
+    folder: Path
+    watch: Callable[[Record], None]
+    ends: dict[Path, int] = field(default_factory=dict)
+
+    def skip(self) -> None:
+        """Ignore the results that are there already."""
+        self.ends = {path: path.stat().st_size for path in parts(self.folder)}
+
+    def read_new(self) -> None:
+        for path in parts(self.folder):
+            for record, end in lines(path, self.ends.get(path, 0)):
+                self.ends[path] = end
+                self.watch(record)
 
 
 def lines(path: Path, start: int = 0) -> Iterator[tuple[Record, int]]:

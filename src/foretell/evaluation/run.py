@@ -13,25 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.certificate import Certificate, stop_of
-from foretell.engine.engine import Completion, Engine, load
+from foretell.engine.engine import MOST_THREADS, Completion, Engine, load
 from foretell.engine.folder import folder_of, layouts_of
 from foretell.engine.options import Options, model_defaults
 from foretell.engine.trace_files import save_traces
-from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, within
+from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, whole
 from foretell.evaluation.benchmark import Benchmark, Example, make_strict
 from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.benchmarks.code import Code
 from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
 from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.evaluation.manifest import examples_hash, has_manifest, resized, settle, settled, versions
-from foretell.evaluation.records import Record, alone, appending, part, read_records
+from foretell.evaluation.records import Record, ResultReader, alone, appending, part, read_records
 from foretell.evaluation.task_recipe import TaskRecipe
-from foretell.evaluation.workers import run_workers
 from foretell.storage import make_folder
+from foretell.workers import run_workers
 
 MAX_BATCHES = 8  # maximum batches per chunk; then it is the next recipe's turn
 LONGEST_REASON = 200  # characters
 RULE = ("stop", "on_mismatch")  # options that decide the stopping rule, which is a part of the recipe
+MOST_WORKERS = 1024
 MIN_CHUNKS = 4  # minimum per worker, if there are enough batches
 
 Watch = Callable[[Record], None]
@@ -61,10 +62,13 @@ class Evaluation:
     options: Mapping[str, Any] = field(default_factory=dict)  # options of `generate`; they override the benchmark's
 
     def __post_init__(self) -> None:
-        within("batch_size", self.batch_size, 1, error=RequestError)
-        within("workers", self.workers, 1, error=RequestError)
+        whole("batch_size", self.batch_size, 1, error=RequestError)
+        whole("workers", self.workers, 1, MOST_WORKERS, RequestError)
+        whole("seed", self.seed, 0, 2**63 - 1, RequestError)
         if self.limit is not None:
-            within("limit", self.limit, 1, error=RequestError)
+            whole("limit", self.limit, 1, error=RequestError)
+        if self.threads is not None:
+            whole("threads", self.threads, 1, MOST_THREADS, RequestError)
         if not self.recipes:
             raise RequestError("an evaluation needs at least one recipe")
         if len(set(self.recipes)) < len(self.recipes):
@@ -263,10 +267,19 @@ def run(prepared: PreparedEvaluation, watch: Watch | None = None) -> list[Record
         settle(evaluation.out, prepared.manifest(), prepared.extends)
         if len(read_records(evaluation.out)) < prepared.total:  # starting processes takes seconds
             if evaluation.workers > 1 and len(prepared.examples) > evaluation.batch_size:
-                run_workers(partial(_work_in_process, evaluation), evaluation.workers, evaluation.out, watch)
+                _run_in_processes(prepared, watch)
             else:
                 work(replace(prepared, evaluation=replace(evaluation, workers=1)), 0, watch)
     return read_records(evaluation.out)
+
+
+def _run_in_processes(prepared: PreparedEvaluation, watch: Watch) -> None:
+    evaluation, count = prepared.evaluation, len(prepared.examples)
+    chunks = -(-count // chunk_size(count, evaluation.batch_size, evaluation.workers))
+    reader = ResultReader(evaluation.out, watch)
+    reader.skip()
+    work = partial(_work_in_process, evaluation)
+    run_workers(work, min(evaluation.workers, chunks), f"results are kept in {evaluation.out}", reader.read_new)
 
 
 def _work_in_process(evaluation: Evaluation, worker: int) -> None:

@@ -36,11 +36,12 @@ class Spelling:
 
     def find_once(self, key: Hashable, find: Callable[[], range]) -> range:
         """Return what `find` returned for this key before, so that an unchanged draft is searched only once."""
-        if key not in self._found:
+        found = self._found.get(key)  # one lookup: another thread may clear the cache at any time
+        if found is None:
             if len(self._found) >= REMEMBERED:
                 self._found.clear()
-            self._found[key] = find()
-        return self._found[key]
+            found = self._found[key] = find()
+        return found
 
     def text(self, ids: Iterable[int]) -> SpelledText:
         return self.join([self.piece(token) for token in ids])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal
 
 from foretell.errors import RecipeError, one_of, whole, within
 from foretell.loop.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify
@@ -16,7 +16,7 @@ from foretell.policies.stop.combined import each
 from foretell.policies.stop.never import Never
 from foretell.policies.transfer.quota import Quota
 from foretell.policies.verify.trust import Trust
-from foretell.recipes.text import LITERAL, adjust, format_value, name_of
+from foretell.recipes.text import DEEPEST, LITERAL, adjust, check_length, format_value, name_of
 
 LARGEST = 1e6  # the limit of numbers that have no natural one
 # The kinds of policies, and the member that each has besides `__call__`.
@@ -51,6 +51,7 @@ class Recipe:
         one_of("ban_eos", format_value(self.ban_eos), ("false", "true", "first"))
         for kind, member in POLICY.items():
             _check_policy(kind, member, getattr(self, kind))
+        _check_booleans(self)
         if self.transfer.parallel:
             self._check_clocks()
 
@@ -96,24 +97,39 @@ def _check_policy(kind: str, member: str, value: object) -> None:
         ) from error
 
 
+def _check_booleans(value: Any, depth: int = 0) -> None:
+    """Raise RecipeError if a field that is declared as a bool, also of a policy inside, holds anything else."""
+    if depth > DEEPEST:
+        raise RecipeError(f"policies are nested more than {DEEPEST} deep")
+    for field in fields(value):
+        inner = getattr(value, field.name)
+        if field.type in ("bool", bool) and not isinstance(inner, bool):
+            raise RecipeError(f"{name_of(value)}'s {field.name} must be True or False, got {inner!r:.80}")
+        for one in inner if isinstance(inner, tuple) else (inner,):
+            if is_dataclass(one) and not isinstance(one, type):
+                _check_booleans(one, depth + 1)
+
+
 def split_recipe(text: str) -> tuple[str, list[tuple[str, str]]]:
     """Split a recipe's text into the name of a preset and its settings, pairs of a path and a value."""
+    check_length(text)
     name, *settings = _words(text) or [""]
     pairs = [setting.partition("=") for setting in settings]
     for path, equals, _ in pairs:
         if not equals:
-            raise RecipeError(f"cannot read {path!r} in recipe {text!r}; write path=value, e.g. stop.tau.high=8")
+            raise RecipeError(
+                f"cannot read {path!r:.80} in recipe {text!r:.200}; write path=value, e.g. stop.tau.high=8"
+            )
     return name, [(path, value) for path, _, value in pairs]
 
 
 def _words(text: str) -> list[str]:
     """Split at white space outside of parentheses and quotes."""
-    words, depth = [""], 0
-    for match in re.finditer(f"{LITERAL.pattern}|.", text, LITERAL.flags):
+    words, start, depth = [], 0, 0
+    for match in re.finditer(rf"{LITERAL.pattern}|[()\s]", text, LITERAL.flags):
         part = match[0]
         depth += (part == "(") - (part == ")")
         if part.isspace() and depth <= 0:
-            words.append("")
-        else:
-            words[-1] += part
-    return [word for word in words if word]
+            words.append(text[start : match.start()])
+            start = match.end()
+    return [word for word in (*words, text[start:]) if word]

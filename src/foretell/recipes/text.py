@@ -30,7 +30,10 @@ KINDS: dict[Any, str] = {
     Visible: "visible",
     Scale: "scale",
 }
-LITERAL = re.compile(r"""(?P<raw>(?<!\w)[rR])?(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")""", re.DOTALL)  # a text in quotes
+# A text in quotes. One without a closing quote reaches to the end, so that no character is searched twice.
+LITERAL = re.compile(r"""(?P<raw>(?<!\w)[rR])?(?:'(?:\\.|[^'\\])*(?:'|\\?\Z)|"(?:\\.|[^"\\])*(?:"|\\?\Z))""", re.DOTALL)
+LONGEST = 100_000  # characters of a recipe
+DEEPEST = 50  # policies inside one another
 _ESCAPES = "\\'\"abfnrtvxuUN01234567\n"  # characters that may follow a backslash
 RENAMED = {"window": "visible"}  # parameters of recipe texts that version 0.1.0 wrote
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf")}
@@ -77,16 +80,37 @@ def _format_plain(value: object) -> str:
 
 def parse_value(hint: Any, text: str, where: str) -> Any:
     """Parse `text` as a value of the type `hint`."""
+    check_length(text)
     for literal in LITERAL.finditer(text):
         pairs = [] if literal["raw"] else re.findall(r"\\.", literal[0], re.DOTALL)
         if any(pair[1] not in _ESCAPES for pair in pairs):
             raise RecipeError(f"{where} has a backslash with no meaning; write r{literal[0]} to keep it")
     try:
+        if "#" in LITERAL.sub("", text):
+            raise SyntaxError("Python would ignore what follows")
         node = ast.parse(text.strip(), mode="eval").body
+        _check_depth(node)
+    except (RecursionError, MemoryError):
+        raise RecipeError(f"cannot read {where}={text!r:.80}: it is nested more than {DEEPEST} deep") from None
     except (SyntaxError, ValueError):
         allowed = "a number, a word, a text in quotes, or a policy such as prophet(q=0.1)"
-        raise RecipeError(f"cannot read {where}={text!r}; write {allowed}") from None
+        raise RecipeError(f"cannot read {where}={text!r:.80}; write {allowed}") from None
     return _value(hint, node, where)
+
+
+def check_length(text: str) -> None:
+    """Raise RecipeError if the text of a recipe or a value is too long to be meant."""
+    if len(text) > LONGEST:
+        raise RecipeError(f"a recipe has at most {LONGEST:,} characters, got {len(text):,}: {text!r:.80}")
+
+
+def _check_depth(node: ast.AST) -> None:
+    """Raise RecursionError if a policy is nested too deeply for what reads and runs it, which is recursive."""
+    level = [node]
+    for _ in range(2 * DEEPEST):  # `stop=all(...)` are two nodes, a name and a call
+        level = [inner for outer in level for inner in ast.iter_child_nodes(outer)]
+    if level:
+        raise RecursionError
 
 
 def adjust(value: Any, settings: Iterable[tuple[str, str]], where: str = "") -> Any:
@@ -155,7 +179,7 @@ def _value(hint: Any, node: ast.expr, where: str) -> Any:
     if get_origin(hint) is Literal:
         return _require(plain in get_args(hint), plain, unknown(where, str(plain), map(format_value, get_args(hint))))
     if hint is float and isinstance(plain, int) and not isinstance(plain, bool):
-        plain = float(plain)
+        plain = float(str(plain))  # `float(plain)` is an error above 1e308
     _require(type(plain) is hint, plain, f"{where} must be {_describe_type(hint)}, got {ast.unparse(node)}")
     return UntrustedText(plain) if hint is str and is_untrusted() else plain
 
@@ -177,19 +201,30 @@ def _policy(kind: str, node: ast.expr, where: str) -> Any:
     cls = POLICIES[kind][name]
     hints = hints_of(cls)
     if len(hints) == 1 and get_origin(next(iter(hints.values()))) is tuple:  # all(...), any(...)
+        for word in call.keywords:
+            raise RecipeError(f"{name} takes only rules without names, got {word.arg or '**'}=...")
         item = get_args(next(iter(hints.values())))[0]
         return cls(tuple(_value(item, arg, f"{where}[{i}]") for i, arg in enumerate(call.args)))
-    if len(call.args) > len(hints):
-        raise RecipeError(f"{name} takes {len(hints)} parameters ({', '.join(hints) or 'none'}), got {len(call.args)}")
-    named = {_current_name(word.arg or "**", hints): word.value for word in call.keywords}
-    given = dict(zip(hints, call.args, strict=False)) | named
-    for parameter in given:
-        if parameter not in hints:
-            raise RecipeError(unknown(f"parameter of {name}", parameter, hints))
+    given = _given(call, name, hints, where)
     for one in fields(cls):
         if one.init and one.name not in given and one.default is one.default_factory is MISSING:
             raise RecipeError(f"{where} needs {name}'s {one.name}: {name}({one.name}=...)")
     return cls(**{parameter: _value(hints[parameter], arg, f"{where}.{parameter}") for parameter, arg in given.items()})
+
+
+def _given(call: ast.Call, name: str, hints: dict[str, Any], where: str) -> dict[str, ast.expr]:
+    """Return the parameters that a call gives by place or by name, each at most once."""
+    if len(call.args) > len(hints):
+        raise RecipeError(f"{name} takes {len(hints)} parameters ({', '.join(hints) or 'none'}), got {len(call.args)}")
+    given = dict(zip(hints, call.args, strict=False))
+    for word in call.keywords:
+        parameter = _current_name(word.arg or "**", hints)
+        if parameter not in hints:
+            raise RecipeError(unknown(f"parameter of {name}", parameter, hints))
+        if parameter in given:
+            raise RecipeError(f"{where} gives {name}'s {parameter} twice")
+        given[parameter] = word.value
+    return given
 
 
 def _plain(node: ast.expr, where: str) -> Any:
@@ -199,7 +234,7 @@ def _plain(node: ast.expr, where: str) -> Any:
         return _WORDS.get(node.id.lower(), node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         number = _plain(node.operand, where)
-        if isinstance(number, int | float):
+        if isinstance(number, int | float) and not isinstance(number, bool):
             return -number
     raise RecipeError(f"{where} must be a number, a word, true or false, got {ast.unparse(node)}")
 

@@ -7,7 +7,6 @@ a function of (seed, rank, step), so a run that was killed resumes from its last
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,10 +22,8 @@ import msgspec
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
-from torch.multiprocessing.spawn import ProcessException, spawn
 from torch.optim import AdamW
 
-from foretell import errors
 from foretell.errors import ForetellError, StorageError
 from foretell.models.family import Settings
 from foretell.models.llada import save_llada
@@ -47,10 +45,10 @@ from foretell.train.batches import Batch, Encoder, generate_batches
 from foretell.train.config import RunConfig
 from foretell.train.log import LOG, Log
 from foretell.train.processes import barrier, mean_over_processes
+from foretell.workers import run_workers
 
 LATEST = "latest.json"
 STEP = re.compile("step-([0-9]{1,18})")  # folder of a checkpoint
-ERROR = "error-{}"  # file with the error of a process
 PATIENCE = 10.0  # seconds to wait for the processes of a killed run
 COPIED = ("*token*.json", "chat_template*", "foretell.json")  # files of a model's folder besides config and weights
 
@@ -184,16 +182,11 @@ def launch(recipe: C, start: Start[C]) -> None:
     Raises RequestError if another training is writing to the same folder.
     """
     with lock_run(recipe), tempfile.TemporaryDirectory() as folder:
+        work = partial(run_process, recipe, start, folder)
         if recipe.processes == 1:
-            run_process(0, recipe, start, folder, os.getpid())
-            return
-        try:
-            spawn(_report_error, (recipe, start, folder, os.getpid()), nprocs=recipe.processes)  # type: ignore[no-untyped-call]
-        except ProcessException:
-            for report in Path(folder).glob(ERROR.format("*")):
-                name, _, message = report.read_text().partition(" ")
-                raise getattr(errors, name)(message) from None
-            raise
+            work(0)
+        else:
+            run_workers(work, recipe.processes, f"the last checkpoint is kept in {recipe.out}")
 
 
 def lock_run(recipe: RunConfig) -> AbstractContextManager[None]:
@@ -202,23 +195,14 @@ def lock_run(recipe: RunConfig) -> AbstractContextManager[None]:
     return lock_file(recipe.out / ".lock", PATIENCE)
 
 
-def _report_error(rank: int, recipe: C, start: Start[C], folder: str, parent: int) -> None:
-    """Run one of several processes; leave an error of ours in `folder`, since `spawn` reports only its text."""
-    try:
-        run_process(rank, recipe, start, folder, parent)
-    except ForetellError as error:
-        Path(folder, ERROR.format(rank)).write_text(f"{type(error).__name__} {error}")
-        raise SystemExit(1) from None
-
-
-def run_process(rank: int, recipe: C, start: Start[C], folder: str, parent: int) -> None:
-    """Run one process from start to end; it ends when its parent process does. The processes meet in `folder`."""
-    # A killed run leaves processes that first finish their step; they would write to the same log.
+def run_process(recipe: C, start: Start[C], folder: str, rank: int) -> None:
+    """Run one process from start to end. The processes meet in `folder`."""
+    # Processes of a killed run may live for a moment; they would write to the same log.
     with lock_file(recipe.out / f".rank-{rank}.lock", PATIENCE):
-        _run_steps(rank, recipe, start, f"file://{folder}/meeting", parent)
+        _run_steps(recipe, start, f"file://{folder}/meeting", rank)
 
 
-def _run_steps(rank: int, recipe: C, start: Start[C], meeting: str, parent: int) -> None:
+def _run_steps(recipe: C, start: Start[C], meeting: str, rank: int) -> None:
     torch.set_num_threads(1)
     run = start(recipe, rank)  # before the processes meet, so that none waits for one that failed
     if recipe.processes > 1:
@@ -226,7 +210,7 @@ def _run_steps(rank: int, recipe: C, start: Start[C], meeting: str, parent: int)
     encoder = run.encoder()
     log = Log(recipe, rank, run.step)
     stream = generate_batches(recipe, encoder, rank, run.step)
-    while run.step < recipe.steps and (recipe.processes == 1 or os.getppid() == parent):
+    while run.step < recipe.steps:
         name, batch = next(stream)
         log.add(name, run.advance(batch))
         if run.step % recipe.log_every == 0:

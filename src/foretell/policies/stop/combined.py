@@ -24,6 +24,9 @@ class _Combined:
     def __post_init__(self) -> None:
         if len(self.rules) < 2:
             raise RecipeError(f"a combination needs at least two stopping rules, got {len(self.rules)}")
+        for rule in self.rules:
+            if isinstance(rule, type) or not callable(rule) or not hasattr(rule, "reads"):
+                raise RecipeError(f"a combination needs stopping rules such as Prophet(), got {rule!r:.80}")
 
     def reads(self, state: StateView) -> Tensor:
         return reduce(torch.logical_or, (ask_reads(rule, state) for rule in self.rules))

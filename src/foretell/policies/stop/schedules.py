@@ -28,11 +28,11 @@ class Staged:
     second: float = 0.67
 
     def __post_init__(self) -> None:
-        _check_no_nan(high=self.high, mid=self.mid, low=self.low)
-        if not 0 <= self.first <= self.second <= 1:
-            raise RecipeError(
-                f"staged needs 0 <= first <= second <= 1, got first={self.first!r}, second={self.second!r}"
-            )
+        _check_thresholds(high=self.high, mid=self.mid, low=self.low)
+        within("staged's first", self.first, 0.0, 1.0)
+        within("staged's second", self.second, 0.0, 1.0)
+        if self.first > self.second:
+            raise RecipeError(f"staged needs first <= second, got first={self.first!r}, second={self.second!r}")
 
     def __call__(self, progress: Tensor) -> Tensor:
         stage = torch.bucketize(progress, progress.new_tensor([self.first, self.second]), right=True)
@@ -47,7 +47,7 @@ class Linear:
     end: float = 3.5
 
     def __post_init__(self) -> None:
-        _check_no_nan(start=self.start, end=self.end)
+        _check_thresholds(start=self.start, end=self.end)
 
     def __call__(self, progress: Tensor) -> Tensor:
         return _interpolate(self.start, self.end, progress)
@@ -61,7 +61,7 @@ class Cosine:
     end: float = 2.5
 
     def __post_init__(self) -> None:
-        _check_no_nan(start=self.start, end=self.end)
+        _check_thresholds(start=self.start, end=self.end)
 
     def __call__(self, progress: Tensor) -> Tensor:
         return _interpolate(self.start, self.end, (1 - (math.pi * progress).cos()) / 2)
@@ -76,8 +76,8 @@ class Exponential:
     k: float = 4.0
 
     def __post_init__(self) -> None:
-        _check_no_nan(start=self.start, end=self.end)
-        within("exponential's k", self.k, 0.0)
+        _check_thresholds(start=self.start, end=self.end)
+        within("exponential's k", self.k, 0.0, 1e6)
 
     def __call__(self, progress: Tensor) -> Tensor:
         return _interpolate(self.start, self.end, 1 - (-self.k * progress).exp())
@@ -90,7 +90,6 @@ def _interpolate(start: float, end: float, share: Tensor) -> Tensor:
     return start + (end - start) * share
 
 
-def _check_no_nan(**values: float) -> None:
+def _check_thresholds(**values: float) -> None:
     for name, value in values.items():
-        if math.isnan(value):
-            raise RecipeError(f"the threshold {name} must be a number or inf, got {value!r}")
+        within(f"the threshold {name}", value, -math.inf)
