@@ -123,8 +123,8 @@ def drop_privileges(folder: str, user: int, strong: bool) -> None:
             with contextlib.suppress(OSError):
                 os.chown(folder, other, other)
                 os.setgroups([])
-                os.setresgid(other, other, other)
-                os.setresuid(other, other, other)
+                os.setgid(other)
+                os.setuid(other)
                 break
     if LINUX:
         check(libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0))
@@ -167,6 +167,11 @@ def filter_calls() -> None:
 
 SEQUENCES: dict[str, type[Any]] = {kind.__name__: kind for kind in (list, tuple, set, frozenset, deque)}
 MAPPINGS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Counter, OrderedDict, dict)}
+OTHERS: dict[str, tuple[Any, Callable[[Any], tuple[Any, ...]], Callable[..., Any]]] = {
+    "bytes": ((bytes, bytearray), lambda value: (value.decode("latin-1"),), lambda text: text.encode("latin-1")),
+    "complex": (complex, lambda value: (value.real, value.imag), complex),
+    "range": (range, lambda value: (value.start, value.stop, value.step), range),
+}
 Keep = Callable[[Any], int]  # returns the number of an object that cannot be copied
 Find = Callable[[int], Any]  # returns the object with this number
 
@@ -181,12 +186,9 @@ def encode(value: Any, keep: Keep) -> Any:
     for name, kind in MAPPINGS.items():
         if isinstance(value, kind):
             return [name, *([encode(key, keep), encode(item, keep)] for key, item in dict.items(value))]
-    if isinstance(value, bytes | bytearray):
-        return ["bytes", bytes(value).decode("latin-1")]
-    if isinstance(value, complex):
-        return ["complex", value.real, value.imag]
-    if isinstance(value, range):
-        return ["range", value.start, value.stop, value.step]
+    for name, (kinds, take_apart, _) in OTHERS.items():
+        if isinstance(value, kinds):
+            return [name, *take_apart(value)]
     return ["object", keep(value)]
 
 
@@ -201,12 +203,8 @@ def decode(value: Any, find: Find) -> Any:
         return SEQUENCES[name](decode(item, find) for item in items)
     if name in MAPPINGS:
         return MAPPINGS[name]({decode(key, find): decode(item, find) for key, item in items})
-    if name == "bytes":
-        return items[0].encode("latin-1")
-    if name == "complex":
-        return complex(*items)
-    if name == "range":
-        return range(*items)
+    if name in OTHERS:
+        return OTHERS[name][2](*items)
     if name == "object":
         return find(*items)
     raise TypeError("not an encoded value")
@@ -318,11 +316,13 @@ def _number_of(value: Any) -> int:
 
 def _rebuild(name: str, text: str) -> Exception:
     """Return the built-in exception with this name, or one of a new class; never one that controls a loop."""
-    known = getattr(builtins, name, None)
+    known: Any = getattr(builtins, name, None)
     if isinstance(known, type) and issubclass(known, Exception) and not name.startswith("Stop"):
         with contextlib.suppress(TypeError):  # some need more than a text
-            return known(text)
-    return type(name if name.isidentifier() else "Exception", (ProgramError,), {})(text)
+            same: Exception = known(text)
+            return same
+    other: Exception = type(name if name.isidentifier() else "Exception", (ProgramError,), {})(text)
+    return other
 
 
 class Remote:
@@ -377,7 +377,7 @@ class Remote:
 
 
 def judge(job: dict[str, Any]) -> None:
-    """Run the tests and report the outcome; it is a pass only if they run to their end and the program still answers."""
+    """Run the tests and report the outcome: a pass only if they run to their end and the program still answers."""
 
     def report(**message: Any) -> None:
         os.write(job["report"], json.dumps(message).encode() + b"\n")

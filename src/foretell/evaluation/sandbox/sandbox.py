@@ -133,18 +133,14 @@ def find_level(level: str | None = None) -> str:
     tried = "; ".join(f"{one}: {problem}" for one, problem in problems.items())
     raise SandboxError(
         f"code that a model wrote cannot be isolated on this machine ({tried}). Install bubblewrap (e.g. `apt install "
-        "bubblewrap`) where user namespaces are allowed, or, on a machine where the code may do anything that you "
-        'can, choose the sandbox level "limits"; see docs/evaluation.md'
+        "bubblewrap`) where user namespaces are allowed. On a machine where the code may do whatever you can do, "
+        'sandbox="limits" (--sandbox limits) accepts less; see docs/evaluation.md'
     )
 
 
 @cache
 def why_unavailable(level: str) -> str | None:
     """Return why a level does not work here, or None if a test program passes."""
-    programs = {"bubblewrap": ("bwrap",), "namespaces": ("setpriv", "unshare"), "limits": ()}[level]
-    missing = [name for name in programs if shutil.which(name) is None]
-    if missing:
-        return f"{' and '.join(missing)} not installed"
     try:
         verdict = _run(Candidate("", ""), Limits(), level)
     except SandboxError as error:
@@ -178,9 +174,7 @@ def _run(candidate: Candidate, limits: Limits, level: str) -> Verdict:
             for end in (requests, their_requests, replies, their_replies, report):
                 os.close(end)
         told = _listen(reports, limits.seconds)
-        code = _end(judge, GRACE) if not told.keys() & {"late", "passed", "failed", "gone"} else _end(judge)
-        if "gone" in told:
-            code = _end(model, GRACE)
+        code = _end(model, GRACE) if "gone" in told else _end(judge, 0.0 if "late" in told else GRACE)
         output.seek(max(0, output.seek(0, os.SEEK_END) - 4 * limits.output))
         printed = output.read().decode("utf-8", "replace")
     if "ready" not in told:
@@ -240,27 +234,36 @@ def _shared_files() -> dict[str, str]:
 
 def _bubblewrap(shared: Mapping[str, str]) -> list[str]:
     # Capabilities last until the jail has mounted the working folder and changed its user.
-    options = "--die-with-parent --new-session --unshare-ipc --unshare-pid --unshare-net --unshare-uts".split()
-    options += "--unshare-cgroup-try --chdir / --cap-drop ALL --cap-add CAP_SYS_ADMIN".split()
-    if os.getuid() == 0:
-        options += "--cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_CHOWN".split()
-    else:
-        options += f"--unshare-user --uid {NOBODY} --gid {NOBODY}".split()
+    root = os.getuid() == 0
+    needed = ("SYS_ADMIN", "SETUID", "SETGID", "CHOWN") if root else ("SYS_ADMIN",)
+    options = ["--die-with-parent", "--new-session", "--chdir", "/", "--cap-drop", "ALL"]
+    options += [option for name in needed for option in ("--cap-add", f"CAP_{name}")]
+    options += [f"--unshare-{name}" for name in ("ipc", "pid", "net", "uts", "cgroup-try")]
+    options += [] if root else ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     for source, target in shared.items():
         for parent in reversed(Path(target).parents[:-1]):  # otherwise some of them are closed to other users
             options += ["--dir", str(parent)]
         options += ["--dev-bind" if source in DEVICES else "--ro-bind", source, target]
-    return ["bwrap", *options, "--dir", WORK, "--remount-ro", "/", "--"]
+    return [_find_program("bwrap"), *options, "--dir", WORK, "--remount-ro", "/", "--"]
 
 
 def _unshare() -> list[str]:
-    spaces = "--mount --pid --net --ipc --uts --fork --kill-child".split()
+    spaces = ["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"]
     user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
-    return ["setpriv", "--pdeathsig", "KILL", "unshare", *spaces, *user, "--"]
+    return [_find_program("setpriv"), "--pdeathsig", "KILL", _find_program("unshare"), *spaces, *user, "--"]
+
+
+def _find_program(name: str) -> str:
+    path = shutil.which(name)  # the environment of the new process has no PATH
+    if path is None:
+        raise SandboxError(f"{name} is not installed")
+    return path
 
 
 def _end(process: subprocess.Popen[bytes], grace: float = 0.0) -> int:
     """Wait `grace` seconds for a process, kill its process group, and return its exit code."""
+    if process.returncode is not None:  # its number may belong to another process by now
+        return process.returncode
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(grace)
     with contextlib.suppress(ProcessLookupError, PermissionError):
