@@ -191,8 +191,11 @@ def _temporary_folder() -> Iterator[str]:
     try:
         yield folder
     finally:
-        # Not shutil: a program may leave a thousand nested folders, or links that lead a clean-up outside.
-        subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL, check=False)  # noqa: S603, S607
+        # Not shutil: a program may leave a thousand nested folders, or links that lead a clean-up outside. Root can
+        # remove a folder without write permission; its chmod could be led outside by a process that still runs.
+        opened = [] if os.getuid() == 0 else [["chmod", "-R", "u+rwX", "--", folder]]
+        for command in (*opened, ["rm", "-rf", "--", folder]):
+            subprocess.run(command, stderr=subprocess.DEVNULL, check=False)  # noqa: S603
 
 
 def _start(role: str, job: dict[str, Any], output: int, passed: tuple[int, ...]) -> subprocess.Popen[bytes]:
