@@ -131,6 +131,8 @@ def test_running_code_is_allowed_by_the_flag_here_and_by_the_argument_in_python(
         PreparedEvaluation.prepare(Evaluation(str(checkpoint), "humaneval", ("full",), tmp_path / "out"))
     allowed = ("--task", "humaneval", "--allow-code-execution", "--sandbox", BEST_LEVEL)
     assert "cannot read humaneval" in run("eval", checkpoint, *allowed, "--out", tmp_path / "out", code=2).stderr
+    misspelled = (*allowed[:-1], "bubblwrap", "--out", tmp_path / "out")
+    assert "'bubblwrap'; did you mean 'bubblewrap'?" in run("eval", checkpoint, *misspelled, code=2).stderr
 
 
 def budgets(folder: Path) -> set[int]:

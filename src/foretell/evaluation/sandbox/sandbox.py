@@ -125,15 +125,15 @@ def find_level(level: str | None = None) -> str:
     """Return the level to use: `level` if it works here, or the strongest of DEFAULT_LEVELS."""
     if level is not None:
         one_of("sandbox level", level, LEVELS, RequestError)
-    wanted = DEFAULT_LEVELS if level is None else (level,)
-    problems = {one: why_unavailable(one) for one in wanted}
-    for one, problem in problems.items():
+    tried = []
+    for one in DEFAULT_LEVELS if level is None else (level,):
+        problem = why_unavailable(one)
         if problem is None:
             return one
-    tried = "; ".join(f"{one}: {problem}" for one, problem in problems.items())
+        tried.append(f"{one}: {problem}")
     raise SandboxError(
-        f"code that a model wrote cannot be isolated on this machine ({tried}). Install bubblewrap (e.g. `apt install "
-        "bubblewrap`) where user namespaces are allowed. On a machine where the code may do whatever you can do, "
+        f"code that a model wrote cannot be isolated on this machine ({'; '.join(tried)}). Install bubblewrap (e.g. "
+        "`apt install bubblewrap`) where user namespaces are allowed. On a machine where the code may do whatever you can do, "
         'sandbox="limits" (--sandbox limits) accepts less; see docs/evaluation.md'
     )
 
@@ -143,7 +143,7 @@ def why_unavailable(level: str) -> str | None:
     """Return why a level does not work here, or None if a test program passes."""
     try:
         verdict = _run(Candidate("", ""), Limits(), level)
-    except SandboxError as error:
+    except (OSError, SandboxError) as error:
         return str(error)
     return None if verdict.passed else verdict.reason
 
@@ -155,15 +155,9 @@ def _run(candidate: Candidate, limits: Limits, level: str) -> Verdict:
         output = stack.enter_context(tempfile.TemporaryFile())
         pipes = [os.pipe() for _ in range(3)]
         (their_requests, requests), (replies, their_replies), (reports, report) = pipes
-        job = {
-            "level": level,
-            "limits": asdict(limits),
-            "folder": folder,
-            "shared": _shared_files(),
-            "user": FIRST_UID + secrets.randbelow(UIDS),
-        }
+        job = {"level": level, "limits": asdict(limits), "shared": _shared_files(), "folder": None}
         tests = job | asdict(candidate) | {"requests": requests, "replies": replies, "report": report}
-        program = job | {"requests": their_requests, "replies": their_replies}
+        program = job | {"requests": their_requests, "replies": their_replies, "folder": folder}
         stack.callback(os.close, reports)
         try:
             judge = _start("tests", tests, subprocess.DEVNULL, (requests, replies, report))
@@ -201,7 +195,8 @@ def _temporary_folder() -> Iterator[str]:
 def _start(role: str, job: dict[str, Any], output: int, passed: tuple[int, ...]) -> subprocess.Popen[bytes]:
     """Start the jail in this role with its job as standard input; it inherits only the `passed` file descriptors."""
     # A program does not inherit our environment. A fixed hash seed fixes the order of sets, so grades are repeatable.
-    environment = {"HOME": job["folder"], "TMPDIR": job["folder"], "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+    folder = job["folder"] or "/"
+    environment = {"HOME": folder, "TMPDIR": folder, "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
     limited = job["level"] == "limits"
     python = [_interpreter(), "-s", "-S", "-P", "-B", str(JAIL) if limited else INSIDE, role]
     if job["level"] == "bubblewrap":
@@ -209,11 +204,11 @@ def _start(role: str, job: dict[str, Any], output: int, passed: tuple[int, ...])
     elif job["level"] == "namespaces":
         python = [*_unshare(), *python[:-2], str(JAIL), role]  # the jail builds its root itself
     with tempfile.TemporaryFile() as given:
-        given.write(json.dumps(job).encode())
+        given.write(json.dumps(job | {"user": FIRST_UID + secrets.randbelow(UIDS)}).encode())
         given.seek(0)
         return subprocess.Popen(  # noqa: S603 - a fixed script in this interpreter
             python,
-            cwd=job["folder"] if limited else "/",
+            cwd="/",
             env=environment,
             stdin=given,
             stdout=output,
@@ -284,7 +279,8 @@ def _listen(reports: int, seconds: float) -> dict[str, Any]:
         if not text:
             return told
         for line in text.splitlines():  # a message is written at once, so no line is cut
-            told |= json.loads(line)
+            with contextlib.suppress(ValueError, TypeError):  # at "limits" a program may get hold of the pipe
+                told |= json.loads(line)
         if told == {"ready": True}:
             deadline = time.monotonic() + seconds  # starting does not count
     return told | {"late": True}
