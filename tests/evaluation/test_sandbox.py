@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -319,10 +319,26 @@ def test_nothing_outlives_a_run(strong: str) -> None:
     """Not even a daemon, which has its own session and whose parent has ended."""
     mark = secrets.token_hex(16)
     assert run(DAEMON.format(mark=mark), level=strong).passed
-    deadline = time.monotonic() + 20
-    while _is_running(mark) and time.monotonic() < deadline:
+    _wait_until(lambda: not _is_running(mark))
+
+
+def test_nothing_outlives_the_grader(strong: str) -> None:
+    mark = secrets.token_hex(16)
+    grader = f"""
+from foretell.evaluation.sandbox.sandbox import Candidate, run_tests
+run_tests([Candidate({DAEMON.format(mark=mark) + "time.sleep(600)"!r}, "")], allow_execution=True, level={strong!r})
+"""
+    with subprocess.Popen([sys.executable, "-c", grader]) as process:
+        _wait_until(lambda: _is_running(mark))
+        process.kill()
+    _wait_until(lambda: not _is_running(mark))
+
+
+def _wait_until(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happens():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert not _is_running(mark)
 
 
 def _is_running(mark: str) -> bool:
@@ -381,6 +397,8 @@ def test_nothing_outside_is_reached(outside: Path, strong: str) -> None:
 
 def test_only_the_interpreter_is_visible(strong: str) -> None:
     shown = run("import os; print(os.listdir('.'), os.getcwd(), *sorted(os.listdir('/')))", level=strong).output.split()
+    writable = "[p for p in os.listdir('/') if not os.statvfs('/' + p).f_flag & os.ST_RDONLY and p != 'work']"
+    assert run(f"import os; assert {writable} == [], {writable}", level=strong).reason == ""
     expected = {Path(path).parts[1] for path in sandbox._shared_files().values()} | {"work", "old"}
     assert shown[:2] == ["[]", "/work"]
     assert set(shown[2:]) <= expected

@@ -133,8 +133,8 @@ def find_level(level: str | None = None) -> str:
         tried.append(f"{one}: {problem}")
     raise SandboxError(
         f"code that a model wrote cannot be isolated on this machine ({'; '.join(tried)}). Install bubblewrap (e.g. "
-        "`apt install bubblewrap`) where user namespaces are allowed. On a machine where the code may do whatever you can do, "
-        'sandbox="limits" (--sandbox limits) accepts less; see docs/evaluation.md'
+        "`apt install bubblewrap`) where user namespaces are allowed. On a machine where the code may do whatever you "
+        'can do, sandbox="limits" (--sandbox limits) accepts less; see docs/evaluation.md'
     )
 
 
@@ -168,7 +168,9 @@ def _run(candidate: Candidate, limits: Limits, level: str) -> Verdict:
             for end in (requests, their_requests, replies, their_replies, report):
                 os.close(end)
         told = _listen(reports, limits.seconds)
-        code = _end(model, GRACE) if "gone" in told else _end(judge, 0.0 if "late" in told else GRACE)
+        code = _end(judge, 0.0 if "late" in told else GRACE)
+        if "gone" in told or "ready" not in told:
+            code = _end(model, GRACE)
         output.seek(max(0, output.seek(0, os.SEEK_END) - 4 * limits.output))
         printed = output.read().decode("utf-8", "replace")
     if "ready" not in told:
