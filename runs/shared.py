@@ -67,6 +67,7 @@ def make_parser(
     parser.add_argument(
         "--allow-code-execution", action="store_true", help="allow HumanEval and MBPP to run generated code"
     )
+    parser.add_argument("--sandbox", help="isolation of generated code: bubblewrap, namespaces or limits")
     parser.set_defaults(bundled=tuple(bundled), public=tuple(public), standard=limit, quantize=None)
     return parser
 
@@ -107,7 +108,7 @@ def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def benchmark(task: str, options: argparse.Namespace) -> Benchmark:
-    return benchmark_named(task, options.allow_code_execution)
+    return benchmark_named(task, options.allow_code_execution, options.sandbox)
 
 
 def data_folder(task: str, options: argparse.Namespace) -> Path | None:
@@ -152,6 +153,7 @@ def evaluation(
         dtype=options.dtype,
         quantize=options.quantize,
         allow_code_execution=options.allow_code_execution,
+        sandbox=options.sandbox,
         **({"workers": options.workers} | changes),
     )
 

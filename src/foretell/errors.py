@@ -7,6 +7,7 @@ Our exception hierarchy:
     + RecipeError     unknown policy or parameter name, or a value out of range
     + VocabularyError the text has a word that the model's vocabulary lacks
     + PermissionNeededError  grading runs code that a model wrote, which was not allowed
+    + SandboxError    code that a model wrote cannot be isolated on this machine
   x MissingExtraError an optional package is not installed
   x ModelError        the checkpoint is not one we can run
   x StorageError      a file is missing, damaged, or cannot be written
@@ -52,8 +53,12 @@ class PermissionNeededError(RequestError):
     def __init__(self, how: str) -> None:
         super().__init__(
             "grading this benchmark runs code that a model wrote, on this machine; it runs in a sandbox (see "
-            f"foretell.evaluation.sandbox.sandbox), but has to be allowed: {how}"
+            f"docs/evaluation.md), but has to be allowed: {how}"
         )
+
+
+class SandboxError(RequestError):
+    """Code that a model wrote cannot be isolated on this machine as asked."""
 
 
 class MissingExtraError(ForetellError, ImportError):

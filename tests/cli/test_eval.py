@@ -16,6 +16,7 @@ from foretell.evaluation.catalogue import ABOUT, CATALOGUE, PUBLIC, list_tasks
 from foretell.evaluation.records import read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation
 from tests.cli.conftest import WORDS, Run
+from tests.evaluation.levels import BEST_LEVEL
 
 QUESTION = {"question": "How many eggs are there?", "answer": "#### 18"}
 FUNCTION = {
@@ -128,8 +129,10 @@ def test_running_code_is_allowed_by_the_flag_here_and_by_the_argument_in_python(
         assert said.endswith("has to be allowed: --allow-code-execution\n")
     with pytest.raises(PermissionNeededError, match=r"has to be allowed: allow_code_execution=True$"):
         PreparedEvaluation.prepare(Evaluation(str(checkpoint), "humaneval", ("full",), tmp_path / "out"))
-    allowed = ("--task", "humaneval", "--allow-code-execution")
+    allowed = ("--task", "humaneval", "--allow-code-execution", "--sandbox", BEST_LEVEL)
     assert "cannot read humaneval" in run("eval", checkpoint, *allowed, "--out", tmp_path / "out", code=2).stderr
+    misspelled = (*allowed[:-1], "bubblwrap", "--out", tmp_path / "out")
+    assert "'bubblwrap'; did you mean 'bubblewrap'?" in run("eval", checkpoint, *misspelled, code=2).stderr
 
 
 def budgets(folder: Path) -> set[int]:

@@ -26,6 +26,7 @@ from foretell.evaluation.benchmarks.mbpp import MBPP
 from foretell.evaluation.catalogue import CATALOGUE, benchmark_named
 from foretell.evaluation.run import LONGEST_REASON, grade
 from foretell.policies.stop.schedules import Staged
+from tests.evaluation.levels import BEST_LEVEL
 
 CODE = "def twice(x):\n    return 2 * x"
 SUDOKU = [
@@ -121,7 +122,7 @@ def test_every_benchmark_has_rows_here() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_the_gold_answer_is_right_and_nothing_is_wrong(name: str, tmp_path: Path) -> None:
-    benchmark = find(name, allow_execution=True)
+    benchmark = find(name, allow_execution=True, sandbox=BEST_LEVEL)
     examples = benchmark.examples(write(tmp_path / "rows.jsonl", ROWS[name]), None, 0)
     skipped = 8 if name.startswith(("countdown", "sudoku")) else 0
     assert len({example.id for example in examples}) == len(examples) == len(ROWS[name]) - skipped
@@ -272,9 +273,24 @@ def test_a_function_or_its_body_will_do(answer: str) -> None:
     assert scope["twice"](21) == 42
 
 
+def test_an_answer_cannot_replace_the_helpers_of_its_tests(tmp_path: Path) -> None:
+    """The tests use the prompt's helper; a task's function may have the name of a built-in one."""
+    row = {
+        "task_id": "HumanEval/32",
+        "prompt": 'def value(x):\n    return x * x - 4\n\n\ndef abs():\n    """Find a root of value."""\n',
+        "entry_point": "abs",
+        "canonical_solution": "    return 2\n",
+        "test": "def check(candidate):\n    assert value(candidate()) == 0 and len('ab') == 2\n",
+    }
+    benchmark = find("humaneval", allow_execution=True, sandbox=BEST_LEVEL)
+    (example,) = benchmark.examples(write(tmp_path / "rows.jsonl", [row]), None, 0)
+    assert benchmark.grade(example, "    return 2")
+    assert not benchmark.grade(example, "def abs():\n    return 3\n\ndef value(x):\n    return 0")
+
+
 def test_many_programs_are_judged_in_order(tmp_path: Path) -> None:
     example = MBPP.examples(write(tmp_path / "rows.jsonl", ROWS["mbpp"]), None, 0)[0]
-    allowed = replace(MBPP, allow_execution=True)
+    allowed = replace(MBPP, allow_execution=True, sandbox=BEST_LEVEL)
     verdicts = allowed.verdicts([example] * 3, [CODE, None, "def twice(x): return 4"], jobs=3)
     assert [verdict.passed for verdict in verdicts] == [True, False, False]
     assert "no code" in verdicts[1].reason
@@ -293,13 +309,15 @@ def test_many_programs_are_judged_in_order(tmp_path: Path) -> None:
 )
 def test_the_reason_of_a_failure_is_kept(text: str, reason: str | None, tmp_path: Path) -> None:
     example = MBPP.examples(write(tmp_path / "rows.jsonl", ROWS["mbpp"]), None, 0)[0]
-    found = grade(find("mbpp", allow_execution=True), example, said(text))
-    assert (found["correct"], found["reason"]) == (reason is None, reason)
+    found = grade(find("mbpp", allow_execution=True, sandbox=BEST_LEVEL), example, said(text))
+    assert (found["correct"], found["reason"], found["sandbox"]) == (reason is None, reason, BEST_LEVEL)
 
 
 def test_a_reason_is_short(tmp_path: Path) -> None:
     example = MBPP.examples(write(tmp_path / "rows.jsonl", ROWS["mbpp"]), None, 0)[0]
-    found = grade(find("mbpp", allow_execution=True), example, said("```\nraise ValueError('x' * 9999)\n```"))
+    found = grade(
+        find("mbpp", allow_execution=True, sandbox=BEST_LEVEL), example, said("```\nraise ValueError('x' * 9999)\n```")
+    )
     assert found["reason"].startswith("failed: ValueError: xxx")
     assert len(found["reason"]) == LONGEST_REASON
 
@@ -478,4 +496,4 @@ def test_an_unknown_name_is_met_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="did you mean 'humaneval'"):
         find("human_eval")
     assert find("mbpp") == MBPP
-    assert find("mbpp", allow_execution=True) == replace(MBPP, allow_execution=True)
+    assert find("mbpp", allow_execution=True, sandbox="x") == replace(MBPP, allow_execution=True, sandbox="x")

@@ -14,7 +14,7 @@ from rich.console import Console
 from foretell.errors import RequestError, StorageError
 from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
 from foretell.evaluation.records import Record
-from foretell.evaluation.report import HEADINGS, Report, compare, report
+from foretell.evaluation.report import HEADINGS, Report, compare, count_levels, report
 from foretell.evaluation.sweep import expand_sweep
 
 
@@ -53,6 +53,21 @@ def test_rows_by_hand() -> None:
     assert fast.agreement == 0.5
     assert fast.penalised_speedup == pytest.approx(3 * (0.5 / 0.75) ** 4)
     assert -0.75 <= fast.difference_low <= -0.25 <= fast.difference_high == 0.0
+
+
+def test_a_report_shows_how_programs_were_isolated(tmp_path: Path) -> None:
+    assert count_levels(FULL) == {}
+    manifest = {"task": "mbpp", "model": "tiny", "seed": 3, "examples": 4, "order": ["full"], "recipes": {}}
+    same = [replace(one, sandbox="bubblewrap") for one in FULL]
+    other = [*same[:2], replace(FULL[2], sandbox="limits"), FULL[3]]
+    for records, shown in ((FULL, "n = 4"), (same, "n = 4, sandbox: bubblewrap"), (other, "limits, 1 not recorded)")):
+        made = Report(manifest, compare(records, ("full",)), count_levels(records))
+        assert made.title.endswith(shown)
+        assert shown in made.markdown().splitlines()[0]
+    assert "sandbox: mixed (2 bubblewrap, 1 limits, " in made.title
+    made.save(tmp_path)
+    stored = json.loads((tmp_path / "report.json").read_text())
+    assert stored["sandbox"] == {"bubblewrap": 2, "limits": 1, "not recorded": 1}
 
 
 def test_half_a_run_compares_only_what_both_have() -> None:

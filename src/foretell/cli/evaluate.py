@@ -32,6 +32,13 @@ def decoding_options(
     allow_code_execution: Annotated[
         bool, Option("--allow-code-execution", help="Allow tasks to run programs that the model wrote.")
     ] = False,
+    sandbox: Annotated[
+        str | None,
+        Option(
+            help="Isolation of these programs: bubblewrap, namespaces or limits (default: the first of these that "
+            "works, but never limits; see docs/evaluation.md)."
+        ),
+    ] = None,
     workers: Annotated[int, Option(help="Number of worker processes (one torch thread each if more than one).")] = 1,
     threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
     device: Annotated[str, Option(help="Device: cpu, cuda, cuda:1, ...")] = "cpu",

@@ -55,14 +55,17 @@ class TaskInfo:
     runs_code: bool = False  # grading runs programs that a model wrote
 
 
-def benchmark_named(name: str, allow_code_execution: bool = False) -> Benchmark:
-    """Return the benchmark with this name; `allow_code_execution` lets it run programs that a model wrote."""
+def benchmark_named(name: str, allow_code_execution: bool = False, sandbox: str | None = None) -> Benchmark:
+    """Return the benchmark with this name; `allow_code_execution` lets it run programs that a model wrote.
+
+    They run at the level `sandbox` (default: the strongest that works here, but not "limits").
+    """
     if name == Prompts.name:
         return Prompts()
     if name in BUNDLED:
         return BUNDLED[name]
     if name in PUBLIC:
-        return find(PUBLIC[name], allow_execution=allow_code_execution)
+        return find(PUBLIC[name], allow_execution=allow_code_execution, sandbox=sandbox)
     if name in FREE:
         return WithoutSuffix(find(FREE[name]))
     raise RequestError(unknown("task", name, CATALOGUE))

@@ -48,6 +48,7 @@ class Record:
     measure: str | None = None  # name of what the rule measured
     fallback: bool | None = None  # whether the text does not state the answer; None: not recorded
     reason: str | None = None  # why a generated program failed
+    sandbox: str | None = None  # level at which a generated program ran
 
     @property
     def key(self) -> tuple[str, str]:

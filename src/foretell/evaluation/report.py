@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ class ReportRow:
 class Report:
     manifest: Mapping[str, Any]
     rows: tuple[ReportRow, ...]
+    sandbox: Mapping[str, int] = field(default_factory=dict)  # number of programs that ran at each level
 
     @property
     def expected(self) -> int:
@@ -64,13 +66,20 @@ class Report:
     def title(self) -> str:
         manifest = self.manifest
         mode = ", strict" if manifest.get("strict") else ""
-        return f"{manifest['task']}{mode}, {manifest['model']}, seed {manifest['seed']}, n = {self._format_count()}"
+        return f"{manifest['task']}{mode}, {manifest['model']}, seed {manifest['seed']}, n = {self._format_count()}" + (
+            f", sandbox: {self._format_sandbox()}" if self.sandbox else ""
+        )
 
     def _format_count(self) -> str:
         finished = {row.n for row in self.rows}
         if finished == {self.expected}:
             return str(self.expected)
         return f"{'/'.join(str(row.n) for row in self.rows)} of {self.expected} (not complete)"
+
+    def _format_sandbox(self) -> str:
+        if len(self.sandbox) == 1:
+            return next(iter(self.sandbox))
+        return f"mixed ({', '.join(f'{count} {level}' for level, count in self.sandbox.items())})"
 
     def cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return the headings and the rows as text."""
@@ -115,7 +124,7 @@ class Report:
 
     def save(self, folder: Path) -> None:
         """Write report.md and report.json."""
-        whole = {"manifest": self.manifest, "rows": [asdict(row) for row in self.rows]}
+        whole = {"manifest": self.manifest, "rows": [asdict(row) for row in self.rows], "sandbox": dict(self.sandbox)}
         for name, text in (("report.md", self.markdown()), ("report.json", json.dumps(whole, indent=2) + "\n")):
             write_file(folder / name, text)
 
@@ -140,8 +149,14 @@ LEGEND = (
 
 def report(folder: Path | str, seed: int = 0) -> Report:
     """Return the report of a results folder, complete or not; `seed` is for the bootstrap."""
-    manifest = read_manifest(folder)
-    return Report(manifest, compare(read_records(folder), tuple(manifest["order"]), seed))
+    manifest, records = read_manifest(folder), read_records(folder)
+    return Report(manifest, compare(records, tuple(manifest["order"]), seed), count_levels(records))
+
+
+def count_levels(records: Sequence[Record]) -> dict[str, int]:
+    """Return how many programs ran at each level of the sandbox; empty if no level is recorded."""
+    levels = Counter(record.sandbox for record in records)
+    return {} if set(levels) <= {None} else {level or "not recorded": count for level, count in levels.items()}
 
 
 def compare(records: Sequence[Record], recipes: Sequence[str], seed: int = 0) -> tuple[ReportRow, ...]:

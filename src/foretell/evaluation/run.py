@@ -58,6 +58,7 @@ class Evaluation:
     compile: bool = False
     quantize: str | None = None  # "int8"
     allow_code_execution: bool = False
+    sandbox: str | None = None  # level at which generated programs run; default: the strongest, but not "limits"
     strict: bool = False  # count only answers that the text states
     options: Mapping[str, Any] = field(default_factory=dict)  # options of `generate`; they override the benchmark's
 
@@ -91,7 +92,7 @@ class PreparedEvaluation:
 
         Pass `engine` if the model is loaded already.
         """
-        benchmark = benchmark_named(evaluation.task, evaluation.allow_code_execution)
+        benchmark = benchmark_named(evaluation.task, evaluation.allow_code_execution, evaluation.sandbox)
         evaluation = _with_layout(evaluation)
         benchmark = make_strict(benchmark) if evaluation.strict else benchmark
         recipes = tuple(TaskRecipe.of(text, benchmark, evaluation.options) for text in evaluation.recipes)
@@ -367,11 +368,12 @@ def _record(benchmark: Benchmark, recipe: TaskRecipe, example: Example, completi
 
 
 def grade(benchmark: Benchmark, example: Example, completion: Completion) -> dict[str, Any]:
-    """Return the record fields on the answer: `answer`, `correct`, `fallback` and, for code, `reason`."""
+    """Return the record fields on the answer: `answer`, `correct`, `fallback` and, for code, `reason` and `sandbox`."""
     answer = benchmark.extract(completion)
     fallback = answer != make_strict(benchmark).extract(completion)
     if not isinstance(benchmark, Code):
         return {"answer": answer, "correct": bool(benchmark.grade(example, answer)), "fallback": fallback}
     (verdict,) = benchmark.verdicts([example], [answer])
     reason = None if verdict.passed else f"{verdict.status}: {verdict.reason}"[:LONGEST_REASON]
-    return {"answer": answer, "correct": verdict.passed, "fallback": fallback, "reason": reason}
+    graded = {"answer": answer, "correct": verdict.passed, "fallback": fallback}
+    return graded | {"reason": reason, "sandbox": verdict.level}

@@ -50,12 +50,12 @@ _ALL: tuple[PublicBenchmark, ...] = (
 BENCHMARKS: dict[str, PublicBenchmark] = {benchmark.name: benchmark for benchmark in _ALL}
 
 
-def find(name: str, *, allow_execution: bool = False) -> Benchmark:
-    """Return the benchmark with this name; `allow_execution` lets it run code if grading needs that."""
+def find(name: str, *, allow_execution: bool = False, sandbox: str | None = None) -> Benchmark:
+    """Return the benchmark with this name; `allow_execution` lets it run code, at this level of the sandbox."""
     if name not in BENCHMARKS:
         raise RequestError(unknown("benchmark", name, BENCHMARKS))
     found = BENCHMARKS[name]
-    return replace(found, allow_execution=allow_execution) if isinstance(found, Code) else found
+    return replace(found, allow_execution=allow_execution, sandbox=sandbox) if isinstance(found, Code) else found
 
 
 __all__ = ["BENCHMARKS", "PublicBenchmark", "find"]

@@ -34,9 +34,10 @@ class Code:
 
     name: str
     source: Source
-    example: Callable[[DataRow], Example]  # the example's `data` contains the "tests"
+    example: Callable[[DataRow], Example]  # the example's `data` contains the "tests", and "names" to define
     program: Callable[[Example, str], str]  # returns the program to test, given the answer
     allow_execution: bool = False
+    sandbox: str | None = None  # level; default: the strongest that works here, but not "limits"
     thresholds: Staged = Staged(7.5, 5.0, 4.5)
     strict: bool = False  # ignore code outside of fences
 
@@ -59,7 +60,10 @@ class Code:
             Candidate(
                 "raise LookupError('no code was found')" if answer is None else self.program(example, answer),
                 example.data["tests"],
+                tuple(example.data["names"]),
             )
             for example, answer in zip(examples, answers, strict=True)
         ]
-        return run_tests(candidates, allow_execution=self.allow_execution, jobs=jobs, limits=Limits())
+        return run_tests(
+            candidates, allow_execution=self.allow_execution, level=self.sandbox, jobs=jobs, limits=Limits()
+        )

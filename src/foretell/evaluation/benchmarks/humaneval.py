@@ -18,14 +18,16 @@ from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
 def example(row: DataRow) -> Example:
     start, name = row.text("prompt"), row.text("entry_point")
-    if _find_definition(start, name) is None:
+    helpers = _find_definition(start, name)
+    if helpers is None:
         raise row.error(f"'prompt' does not define the entry point {name!r}")
     prompt = (
         "Write the body of the last function below. Answer with one block of Python code and nothing else.\n\n"
         f"```python\n{start.strip()}\n```"
     )
-    tests = f"{row.text('test')}\ncheck({name})\n"
-    data = {"start": start, "entry_point": name, "tests": tests}
+    # Some tests use a helper from the prompt. They get the prompt's own: the answer could define another one.
+    tests = f"{start[:helpers]}\n{row.text('test')}\ncheck({name})\n"
+    data = {"start": start, "entry_point": name, "tests": tests, "names": [name]}
     return Example(row.text("task_id"), prompt, answers.find_code(row.text("canonical_solution")) or "", data)
 
 

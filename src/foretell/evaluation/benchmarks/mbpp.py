@@ -8,6 +8,8 @@ r"""MBPP: 500 short Python tasks, each with three tests.
 
 from __future__ import annotations
 
+import re
+
 from foretell.evaluation import answers
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.code import Code
@@ -23,7 +25,9 @@ def example(row: DataRow) -> Example:
     gold = answers.find_code(row.text("code")) or ""
     # The set-up runs after the code: in one task it refers to a class that the code defines.
     setup = row.text("test_setup_code", empty=True).replace("\r\n", "\n")
-    return Example(f"mbpp/{row.whole('task_id', 1, 974)}", prompt, gold, {"tests": f"{setup}\n{tests}\n"})
+    names = re.findall(r"^(?:def|class)[ \t]+(\w+)", gold, re.MULTILINE)  # one task asks for a function `sum`
+    data = {"tests": f"{setup}\n{tests}\n", "names": names}
+    return Example(f"mbpp/{row.whole('task_id', 1, 974)}", prompt, gold, data)
 
 
 MBPP = Code(
