@@ -304,7 +304,7 @@ def test_folders_without_a_tokenizer(tmp_path: Path, llada: Path) -> None:
     with pytest.raises(ModelError, match=r"tokenizer\.json: missing"):
         Codec.load(tmp_path / "a")
     (llada / "tokenizer_config.json").write_text("{")
-    with pytest.raises(ModelError, match=r"tokenizer_config\.json: not valid JSON"):
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json is not valid JSON"):
         Codec.load(llada)
     (llada / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match=r"tokenizer\.json: not a tokenizer"):

@@ -34,14 +34,14 @@ WTE = "model.transformer.wte.weight"
         ("n_heads", 5, "even size"),
         ("n_kv_heads", 3, "divisor"),
         ("embedding_size", 49, "at least vocab_size"),
-        ("rope_theta", -1, "above 0"),
+        ("rope_theta", -1, "from 1 to 1e+30"),
         ("weight_tying", "yes", "true or false"),
         ("mask_token_id", 50, "0 to 49"),
         ("quantization_config", {"bits": 4}, "null"),
     ],
 )
 def test_llada_settings_that_cannot_be_run(tmp_path: Path, key: str, value: Any, allowed: str) -> None:
-    write(tmp_path, {**LLADA, key: value}, {WTE: torch.zeros(1)})
+    write(tmp_path, {**LLADA, key: value}, {WTE: torch.zeros(1, 1)})
     named = "n_heads" if value == 34 else key
     refused(tmp_path, "config.json", f"'{named}'", "even size" if value == 34 else allowed)
     if value is not None and value != 34:
@@ -61,7 +61,7 @@ def test_llada_settings_that_cannot_be_run(tmp_path: Path, key: str, value: Any,
     ],
 )
 def test_dream_settings_that_cannot_be_run(tmp_path: Path, key: str, value: Any, allowed: str) -> None:
-    write(tmp_path, {**DREAM, key: value}, {WTE: torch.zeros(1)})
+    write(tmp_path, {**DREAM, key: value}, {WTE: torch.zeros(1, 1)})
     refused(tmp_path, "config.json", f"'{key}'", json.dumps(value), allowed)
 
 

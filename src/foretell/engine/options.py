@@ -93,6 +93,7 @@ class GenerateOptions(TypedDict, total=False):
     stop: Stop | Certificate | str | PathLike[str] | None
     stop_strings: str | Sequence[str] | None
     chat: bool | None
+    special_tokens: bool
     seed: int
 
 
@@ -120,6 +121,7 @@ class Options:
     stop: Stop | Certificate | None = None  # replaces the recipe's rule
     stop_strings: tuple[str, ...] | None = None  # the finished text is cut before the first of them
     chat: bool | None = None  # put text into the chat template; by default if the folder has one
+    special_tokens: bool = False  # chat content that spells a special token (<|im_end|>) becomes it; else plain text
     seed: int = 0
 
     @classmethod
@@ -160,12 +162,15 @@ class RequestTemplate:
     notes: tuple[str, ...] = ()
     chat: bool | None = None
     stop_strings: tuple[str, ...] = ()
+    special_tokens: bool = False
 
 
 def _check_type(name: str, value: object) -> None:
     """Raise RequestError unless a value has the type in `Options`; other numbers are checked where they are used."""
-    if name == "chat" and not isinstance(value, bool | None):
-        raise RequestError(f"chat must be True, False or None, got {value!r:.80}")
+    if name in ("chat", "stop_at_eos") and not isinstance(value, bool | None):
+        raise RequestError(f"{name} must be True, False or None, got {show(value)}")
+    if name == "special_tokens" and not isinstance(value, bool):
+        raise RequestError(f"special_tokens must be True or False, got {show(value)}")
     for names, kinds, words in KINDS:
         if name in names and value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
             raise RequestError(f"{name} must be {words}, got {value!r:.80}")
@@ -187,7 +192,8 @@ def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) ->
     layout = _layout(options.with_defaults(preferred), codec)
     whole("seed", options.seed, 0, 2**63 - 1, RequestError)
     notes = () if can_stop(recipe, layout) else (NO_REGION.format(rule=name_of(recipe.stop)),)
-    return RequestTemplate(layout, recipe, options.seed, notes, options.chat, options.stop_strings or ())
+    strings = options.stop_strings or ()
+    return RequestTemplate(layout, recipe, options.seed, notes, options.chat, strings, options.special_tokens)
 
 
 def can_stop(recipe: Recipe, layout: Layout) -> bool:
