@@ -164,6 +164,11 @@ def test_a_file_that_was_cut_short(tmp_path: Path, keep: int) -> None:
     refused(tmp_path, "model.safetensors", "cut short")
 
 
+def test_an_embedding_that_is_no_matrix(tmp_path: Path) -> None:
+    for shape in ((), (50,), (50, 32, 1)):
+        refused(reworked(write_llada(tmp_path), **{WTE: torch.zeros(shape)}), WTE, str(shape), "must be a matrix")
+
+
 def test_pickles_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLADA))
     refused(tmp_path, "neither model.safetensors nor")

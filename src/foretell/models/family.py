@@ -85,6 +85,10 @@ def read_json(file: Path) -> dict[str, Any]:
     values = load_json(file, "file", ModelError)
     if not isinstance(values, dict):
         raise ModelError(f"{file}: holds a {type(values).__name__}; it must be a JSON object")
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except (RecursionError, UnicodeEncodeError) as problem:  # JSON can write half a character, which no text holds
+        raise ModelError(f"{file}: cannot be used: {problem}") from problem
     return values
 
 

@@ -58,12 +58,18 @@ def configure(settings: Settings) -> TransformerConfig:
         layers=settings.count("n_layers", most=DEEPEST),
         heads=heads,
         kv_heads=kv_heads,
-        hidden=settings.count("mlp_hidden_size", int(settings.number("mlp_ratio", 4, 1 / dim, LARGEST // dim) * dim)),
+        hidden=_hidden(settings, dim),
         rope_theta=settings.number("rope_theta", 10_000.0, *THETAS),
         norm_eps=settings.number("rms_norm_eps", 1e-5, *EPSILONS),
         tied=settings.flag("weight_tying"),
         context=settings.count("max_sequence_length", UNBOUNDED),
     )
+
+
+def _hidden(settings: Settings, dim: int) -> int:
+    if settings.values.get("mlp_hidden_size") is not None:
+        return settings.count("mlp_hidden_size")
+    return int(settings.number("mlp_ratio", 4, 1 / dim, LARGEST / dim) * dim)
 
 
 def _as_is(model: Denoiser) -> Denoiser:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, WordPiece
 
@@ -19,7 +21,23 @@ _WORD_PIECE_CLASSES = ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert"
 _WORD_PIECE_NAMES = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _NAMED = tuple(f"{kind}_token" for kind in ("bos", "eos", *_WORD_PIECE_NAMES))
 _VOCABULARIES = ("tokenizer.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken")
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
 _MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # the usual names in masked LMs, if no file states them
+
+
+class _AddedToken(msgspec.Struct):
+    id: _Id
+
+
+class _TokenizerModel(msgspec.Struct):
+    vocab: dict[str, _Id] | list[Any] = []  # Unigram's is a list
+
+
+class _TokenizerFile(msgspec.Struct):
+    """The numbers in tokenizer.json."""
+
+    model: _TokenizerModel
+    added_tokens: list[_AddedToken] = []
 
 
 def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, int]) -> Tokenizer:
@@ -28,6 +46,7 @@ def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, in
     if whole.exists():
         written = read_file(whole, "tokenizer", ModelError)
         with explain_errors(f"{whole}: not a tokenizer"):
+            msgspec.json.decode(written, type=_TokenizerFile)  # tokenizers uses memory up to the largest id
             tokenizer = Tokenizer.from_buffer(written)
         # A prompt is encoded as a whole, whatever the file says about batches.
         tokenizer.no_truncation()
@@ -150,7 +169,10 @@ def _read_pieces(file: Path) -> dict[str, int]:
 def _byte_pairs(folder: Path, words: str, special: Mapping[str, int]) -> Tokenizer:
     """Build Qwen2's byte-level BPE tokenizer. Added tokens keep their own ids, which may leave gaps."""
     added = _added_tokens(folder, special)
-    ids = read_json(folder / "vocab.json") | {token.content: number for number, token in added.items()}
+    vocabulary = Settings(folder / "vocab.json", read_json(folder / "vocab.json"))
+    for word in vocabulary.values:
+        vocabulary.token(word, LARGEST)
+    ids = dict(vocabulary.values) | {token.content: number for number, token in added.items()}
     tokenizer = Tokenizer(BPE(vocab=ids, merges=_merges(folder / "merges.txt")))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -186,6 +208,8 @@ def _added_tokens(folder: Path, special: Mapping[str, int]) -> dict[int, AddedTo
         added[number] = AddedToken(text, special=True, normalized=False)
     try:
         for number, entry in stated.items():
+            if not 0 <= int(number) < LARGEST:
+                raise ValueError(f"{number} is not a token id")
             flags = {name: bool(entry.get(name, False)) for name in ("lstrip", "rstrip", "single_word", "special")}
             added[int(number)] = AddedToken(
                 entry["content"], normalized=bool(entry.get("normalized", not flags["special"])), **flags
