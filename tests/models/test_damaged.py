@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from foretell.engine.codec import Codec
-from foretell.errors import ForetellError, ModelError, RequestError
+from foretell.errors import ForetellError, ModelError, VocabularyError
 from foretell.models.load import load_model
 from foretell.models.tokenizer import explain_errors, read_tokenizer
 from tests.engine.test_codec import dream, llada
@@ -166,13 +166,22 @@ def test_truncation_and_padding_are_not_obeyed(tmp_path: Path) -> None:
     assert loaded.encode("b").ids == [1]
 
 
-def test_a_panic_of_the_tokenizer_is_an_error() -> None:
-    panic = type("PanicException", (BaseException,), {})("index out of range")
-    with (
-        pytest.raises(RequestError, match=r"it fails \(index out of range\), sorry"),
-        explain_errors("it fails", ", sorry", RequestError),
-    ):
-        raise panic
+def test_a_panic_of_the_tokenizer_is_an_error(llada: Path) -> None:
+    """Rust's panics are no Exception in Python."""
+    whole = json.loads((llada / "tokenizer.json").read_text())
+    parts = [{"SpecialToken": {"id": name, "type_id": 0}} for name in ("gone", "here")]
+    known = {"here": {"id": "here", "ids": [3], "tokens": ["here"]}}
+    template = {"type": "TemplateProcessing", "single": parts, "pair": [], "special_tokens": known}
+    (llada / "tokenizer.json").write_text(json.dumps(whole | {"post_processor": template}))
+    with pytest.raises(ModelError, match=r"llada: the tokenizer cannot encode a single letter"):
+        Codec.load(llada)
+    regex = {"type": "Split", "pattern": {"Regex": "(a|aa)+$"}, "behavior": "Isolated", "invert": False}
+    (llada / "tokenizer.json").write_text(json.dumps(whole | {"pre_tokenizer": regex}))
+    with pytest.raises(VocabularyError, match=r"the text cannot be encoded .*retry-limit"):
+        Codec.load(llada).encode("a" * 100 + "!")
+
+
+def test_only_errors_of_the_tokenizer_are_explained() -> None:
     with pytest.raises(KeyboardInterrupt), explain_errors("it fails"):
         raise KeyboardInterrupt
     with pytest.raises(ForetellError, match=r"^as it is$"), explain_errors("it fails"):

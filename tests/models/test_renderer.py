@@ -81,7 +81,7 @@ def test_a_refusal_is_an_error_of_the_request() -> None:
 
 def test_a_process_that_ended_is_replaced(hasty: None) -> None:
     assert rendered("{{ 1 }}") == "1"
-    process: Any = sys.modules["foretell.models.chat"].RENDERER._process  # type: ignore[attr-defined]
+    process: Any = sys.modules["foretell.models.chat"].RENDERER._process
     process.kill()
     process.wait()
     assert rendered("{{ 2 }}") == "2"
