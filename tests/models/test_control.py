@@ -85,9 +85,9 @@ def test_the_mask_may_be_spelled(llada: Path) -> None:
 
 def test_templates_that_work_on_the_content(llada: Path) -> None:
     """A name is content too, and a template may cut, trim or join."""
-    template = "{% for m in messages %}{{ m.name | upper }}{{ (m.content | trim)[:40] ~ '<|eot_id|>' }}{% endfor %}"
+    template = "{% for m in messages %}{{ m.name | trim }}{{ (m.content | trim)[:40] ~ '<|eot_id|>' }}{% endfor %}"
     codec = Codec.load(amended(llada, chat_template=template))
-    ids = codec.chat([{"role": "user", "name": "<|EOT_ID|>", "content": f"  {'<|eot_id|>' * 30}"}])
+    ids = codec.chat([{"role": "user", "name": "Ann", "content": f"  {'<|eot_id|>' * 30}"}])
     assert control_ids(codec, ids) == ["<|eot_id|>"]
     ids = codec.chat([{"role": "user", "name": "<|eot_id|>", "content": "hi"}])
     assert control_ids(codec, ids) == ["<|eot_id|>"]
@@ -137,7 +137,7 @@ def test_tokens_that_are_found_in_other_spellings(tmp_path: Path) -> None:
     """A normalised token is found in upper case too, which no search for its name finds."""
     names = ["<unk>", "<m>", "a", "<", ">", "e"]
     tokenizer = Tokenizer(models.WordLevel({name: at for at, name in enumerate(names)}, unk_token="<unk>"))
-    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.normalizer = normalizers.BertNormalizer()  # which also removes characters for private use
     tokenizer.pre_tokenizer = pre_tokenizers.Punctuation()
     tokenizer.add_special_tokens(["<unk>", "<m>", AddedToken("<e>", normalized=True, special=True)])
     codec = worded(tmp_path, tokenizer, "{{ messages[0].content }}<e>")
@@ -156,6 +156,31 @@ def test_overlapping_and_single_characters(tmp_path: Path) -> None:
     assert codec.chat("<a>b") == [3, 2, 4, 5, *end]
     with pytest.raises(VocabularyError, match="'§'"):
         codec.chat("b§")
+
+
+def test_the_longest_of_two_tokens_is_the_templates(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "<m>": 1, "a": 2, "<": 3, ">": 4}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.add_special_tokens(["<unk>", "<m>", "<a", "<a>"])
+    codec = worded(tmp_path, tokenizer, "{{ messages[0].content }}<a>")
+    assert codec.chat("<a>") == [3, 2, 4, 6]
+
+
+def test_a_mask_that_is_not_marked_as_special(tmp_path: Path) -> None:
+    names = ["<unk>", "<m>", "a", "<", ">", "m"]
+    tokenizer = Tokenizer(models.WordLevel({name: at for at, name in enumerate(names)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Punctuation()
+    tokenizer.add_tokens([AddedToken("<m>", normalized=False)])
+    codec = worded(tmp_path, tokenizer, "{{ messages[0].content }}")
+    assert codec.chat("a<m>") == [2, 3, 5, 4]
+
+
+def test_a_token_that_byte_pairs_would_merge_to(tmp_path: Path) -> None:
+    names = ["<unk>", "<m>", "<", "e", ">", "<e", "<e>"]
+    tokenizer = Tokenizer(models.BPE({name: at for at, name in enumerate(names)}, [("<", "e"), ("<e", ">")]))
+    tokenizer.add_special_tokens(["<unk>", "<m>", AddedToken("<e>", single_word=True)])
+    codec = worded(tmp_path, tokenizer, "{{ messages[0].content }}e<e>")
+    assert codec.chat("<e>") == [5, 4, 3, 6]
 
 
 def test_a_character_that_no_message_uses() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models
 
+from foretell.engine.certificate import model_hash
 from foretell.engine.codec import Codec
 from foretell.errors import ForetellError, ModelError, VocabularyError
 from foretell.models.load import load_model
@@ -186,3 +187,10 @@ def test_only_errors_of_the_tokenizer_are_explained() -> None:
         raise KeyboardInterrupt
     with pytest.raises(ForetellError, match=r"^as it is$"), explain_errors("it fails"):
         raise ForetellError("as it is")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs named pipes")
+def test_a_fingerprint_waits_for_no_pipe(llada: Path) -> None:
+    before = model_hash(llada)
+    os.mkfifo(llada / "chat_template_more.jinja")
+    assert model_hash(llada) == before
