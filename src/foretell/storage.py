@@ -193,7 +193,7 @@ def convert(
         check_keys(value, _names(kind), error)
     try:
         return msgspec.convert(value, kind, dec_hook=hook)
-    except msgspec.ValidationError as wrong:
+    except (msgspec.ValidationError, UnicodeEncodeError) as wrong:  # JSON can write half a character
         if isinstance(wrong.__cause__, ForetellError):  # from __post_init__
             raise wrong.__cause__ from None
         raise error(_explain(str(wrong), value)) from wrong

@@ -273,6 +273,15 @@ def test_words_that_the_vocabulary_lacks(tmp_path: Path) -> None:
         codec.encode(3)  # type: ignore[arg-type]
 
 
+def test_ids_that_the_embedding_lacks(tmp_path: Path) -> None:
+    """A tokenizer may have grown after the model; prompts, suffixes and pins without such a token still work."""
+    word_level(tmp_path)
+    codec = Codec.load(configured(tmp_path, "llada", vocab_size=4, mask_token_id=1))
+    assert codec.encode("two and") == [2, 3]
+    with pytest.raises(ModelError, match="gives 'three' the id 4, but the model reads only ids from 0 to 3"):
+        codec.encode("two three")
+
+
 def test_pieces_are_printable_and_one_a_token(llada: Path) -> None:
     codec = Codec.load(llada)
     ids = [*codec.encode("two\n 🙂"), codec.mask_id or 0, 599]
@@ -304,7 +313,7 @@ def test_folders_without_a_tokenizer(tmp_path: Path, llada: Path) -> None:
     with pytest.raises(ModelError, match=r"tokenizer\.json: missing"):
         Codec.load(tmp_path / "a")
     (llada / "tokenizer_config.json").write_text("{")
-    with pytest.raises(ModelError, match=r"tokenizer_config\.json: not valid JSON"):
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json is not valid JSON"):
         Codec.load(llada)
     (llada / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match=r"tokenizer\.json: not a tokenizer"):

@@ -525,7 +525,7 @@ def test_a_mask_after_the_vocabulary(checkpoint: Path, tmp_path: Path) -> None:
 
 def test_masks_in_a_prompt_are_refused(engine: foretell.Engine) -> None:
     with pytest.raises(RequestError, match="the prompt holds the mask token"):
-        engine.generate("Tom has <|mdm_mask|> apples.", **SMALL)
+        engine.generate("Tom has <|mdm_mask|> apples.", chat=False, **SMALL)
 
 
 def test_unknown_words_are_named(engine: foretell.Engine) -> None:

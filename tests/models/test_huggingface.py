@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -149,6 +150,75 @@ def test_a_window_that_is_too_long_names_the_option(tmp_path: Path) -> None:
     assert too_long(30, 40, 22).endswith("at most 22: the prompt alone is too long")
 
 
+def test_the_engine_knows_the_context(tmp_path: Path) -> None:
+    """RoBERTa counts positions from after its padding; a request that does not fit is refused when it is made."""
+    for kind, context in (("roberta", 22), ("bert", 24), ("albert", 24), ("modernbert", 24), ("distilbert", 24)):
+        folder = write(tmp_path / kind, KINDS[kind]())
+        write_tokenizer(folder)
+        engine = foretell.load(folder)
+        assert engine.context == context
+        template = engine.template(max_new_tokens=4)
+        engine.request([5] * (context - 4), template)
+        with pytest.raises(RequestError, match=f"exceed the context of {context} tokens"):
+            engine.request([5] * (context - 3), template)
+
+
+def configure(folder: Path, **changes: Any) -> Path:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"num_hidden_layers": 10**9}, "'num_hidden_layers' is 1000000000; it must be at most 1024"),
+        ({"num_labels": 10**9}, "'num_labels' is 1000000000"),
+        ({"max_position_embeddings": 10**30}, "'max_position_embeddings' is 1000"),
+        ({"hidden_size": 2**24, "num_attention_heads": 2}, "describes .* parameters, and the weights have"),
+        ({"vocab_size": 2**24}, "describes .* parameters, and the weights have"),
+        ({"vocab_size": 51}, "cannot load it"),
+        ({"layer_norm_eps": float("nan")}, "'layer_norm_eps' is nan; it must be a finite number"),
+        ({"rope": {"theta": [float("inf")]}}, "'theta' is inf; it must be a finite number"),
+        ({"is_decoder": True}, "'is_decoder' is true; it must be false or null"),
+        ({"transformers_weights": "../x.safetensors"}, "'transformers_weights' is"),
+        ({"_attn_implementation": "someone/kernel"}, "'_attn_implementation' is"),
+        ({"hidden_act": "nonsense"}, "cannot load it"),
+        ({"chunk_size_feed_forward": 7}, "transformers cannot run this model"),
+        ({"mask_token_id": 50}, "'mask_token_id' is 50; it must be a token id from 0 to 49"),
+    ],
+)
+def test_settings_that_cannot_be_run(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ModelError, match=says):
+        load_model(configure(write(tmp_path, KINDS["bert"]()), **changes))
+
+
+def test_an_embedding_smaller_than_the_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path, KINDS["bert"]())
+    monkeypatch.setattr(BertForMaskedLM, "get_input_embeddings", lambda _: torch.nn.Embedding(49, 2))
+    with pytest.raises(ModelError, match="'vocab_size' is 50; it must be at most 49, the rows of the embedding"):
+        load_model(folder)
+
+
+def test_files_that_transformers_would_wait_for(tmp_path: Path) -> None:
+    folder = write(tmp_path, KINDS["bert"]())
+    os.mkfifo(folder / "generation_config.json")
+    with pytest.raises(ModelError, match=r"generation_config\.json: it is not a regular file"):
+        load_model(folder)
+    (folder / "generation_config.json").unlink()
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="adapters are not supported"):
+        load_model(folder)
+
+
+def test_shards_outside_of_the_folder(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", KINDS["bert"]())
+    (folder / "model.safetensors").rename(tmp_path / "model.safetensors")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"x": "../model.safetensors"}}')
+    with pytest.raises(ModelError, match=r"puts tensor x in '\.\./model\.safetensors'"):
+        load_model(folder)
+
+
 def test_there_is_no_cache(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="BertForMaskedLM has no cache"):
         load_model(write(tmp_path, KINDS["bert"]())).new_cache(1, 2)
@@ -191,7 +261,7 @@ def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
     folder = write(tmp_path, KINDS["bert"]())
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-50])
-    with pytest.raises(ModelError, match="cannot load"):
+    with pytest.raises(ModelError, match="cut short"):
         load_model(folder)
     file.rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"no model\.safetensors"):
@@ -315,5 +385,5 @@ def test_padding_is_not_needed(tmp_path: Path) -> None:
 def test_word_pieces_are_utf8(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xe9\n")
-    with pytest.raises(ModelError, match=r"vocab\.txt: not UTF-8 text .* at byte 6"):
+    with pytest.raises(ModelError, match=r"vocab\.txt is not UTF-8 text: .* at byte 6"):
         read_tokenizer(tmp_path, None, {})

@@ -61,6 +61,10 @@ def generate(
     on_mismatch: Annotated[str | None, _option(ON_MISMATCH)] = None,
     stop_string: Annotated[list[str] | None, _option("Cut the text before this string. Repeatable.")] = None,
     chat: Annotated[bool | None, _option(CHAT, "--chat/--raw")] = None,
+    special_tokens: Annotated[
+        bool,
+        _option("Let chat content that spells a special token become it (default: plain text).", "--special-tokens"),
+    ] = False,
     seed: Annotated[int, _option("Random seed.")] = 0,
     batch_size: Annotated[int, _option("Number of prompts decoded together.")] = 8,
     device: Annotated[str, _option("Device: cpu, cuda, cuda:1, ...")] = "cpu",
@@ -90,7 +94,8 @@ def generate(
 
 _OPTIONS = (
     *("layout", "max_new_tokens", "steps", "block_length", "remasking", "suffix", "answer_length", "answer_start"),
-    *("temperature", "top_p", "top_k", "cfg_scale", "stop_at_eos", "stop", "on_mismatch", "chat", "seed"),
+    *("temperature", "top_p", "top_k", "cfg_scale", "stop_at_eos", "stop", "on_mismatch"),
+    *("chat", "special_tokens", "seed"),
 )
 
 

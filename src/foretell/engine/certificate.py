@@ -19,7 +19,7 @@ import msgspec
 from foretell.engine.request import Layout
 from foretell.errors import ForetellError, RecipeError, RequestError, StorageError, one_of, whole, within
 from foretell.loop.protocols import Stop
-from foretell.models.tokenizer import read_json
+from foretell.models.family import read_json
 from foretell.policies.stop.combined import changed, read_files
 from foretell.policies.stop.families import check_member
 from foretell.policies.stop.judge import Judge
@@ -198,7 +198,7 @@ def stop_of(given: object) -> Stop | Certificate:
 def model_hash(folder: Path) -> str:
     """Return a sha256 over config, tokenizer, chat template and weights, in the order of their names."""
     digest = hashlib.sha256()
-    found = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
+    found = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
     names, config = folder / "special_tokens_map.json", folder / "tokenizer_config.json"
     if read_json(names).keys() - read_json(config).keys():  # names that the config repeats are hashed only there
         found.add(names)

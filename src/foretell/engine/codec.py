@@ -13,13 +13,15 @@ from pathlib import Path
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from foretell.errors import RequestError, VocabularyError, unknown
+from foretell.errors import ModelError, RequestError, VocabularyError, unknown
 from foretell.loop.spelling import Spelling, is_part, printable
-from foretell.models.chat import ChatTemplate, Message
+from foretell.models.chat import ChatTemplate, Message, check_messages
+from foretell.models.control import ControlTokens, unused_character
 from foretell.models.family import Family, Settings
 from foretell.models.load import BUNDLED, FAMILIES, family_of
 from foretell.models.tokenizer import (
     documented_tokens,
+    explain_errors,
     has_tokenizer,
     mask_of,
     named_tokens,
@@ -43,6 +45,7 @@ class Codec:
     end_ids: tuple[int, ...]  # tokens that end a text; the first one fills what comes after it
     leading: tuple[int, ...] = ()  # special tokens that every text begins with, such as BERT's [CLS]
     template: ChatTemplate | None = None  # of the folder, or else the one documented for its family
+    controls: ControlTokens = ControlTokens()  # what the content of a chat may spell, but not become
 
     @classmethod
     def load(cls, folder: Path | str, family: str | None = None) -> Codec:
@@ -54,14 +57,21 @@ class Codec:
         kind = FAMILIES[family.lower()] if family is not None else family_of(settings)
         published = documented_tokens(kind, settings)
         tokenizer = read_tokenizer(folder, kind, published) if has_tokenizer(folder) else Tokenizer(BPE())
+        mask_id = _mask_id(settings, tokenizer, kind, published.values())
+        end_ids = _end_ids(settings, tokenizer, kind, published)
+        template = ChatTemplate.find(folder) or _documented_template(kind, tokenizer)
+        with explain_errors(f"{folder}: the tokenizer cannot encode a single letter"):
+            leading = _leading(tokenizer)
+        written = template.text if template is not None else ""
         return cls(
             folder=folder,
             tokenizer=tokenizer,
             vocab_size=_vocab_size(settings, kind),
-            mask_id=_mask_id(settings, tokenizer, kind, published.values()),
-            end_ids=_end_ids(settings, tokenizer, kind, published),
-            leading=_leading(tokenizer),
-            template=ChatTemplate.find(folder) or _documented_template(kind, tokenizer),
+            mask_id=mask_id,
+            end_ids=end_ids,
+            leading=leading,
+            template=template,
+            controls=ControlTokens.find(tokenizer, written, {mask_id, *end_ids, *leading}),
         )
 
     @property
@@ -69,17 +79,19 @@ class Codec:
         """Whether the folder has a tokenizer."""
         return self.tokenizer.get_vocab_size() > 0
 
-    def prompt(self, prompt: str | Sequence[Message], chat: bool | None = None) -> list[int]:
+    def prompt(
+        self, prompt: str | Sequence[Message], chat: bool | None = None, special_tokens: bool = False
+    ) -> list[int]:
         """Return the token ids of a prompt. The chat template is applied to messages, and to text if `chat` is true.
 
-        By default, it is applied to text if the folder itself has a chat template.
+        By default, it is applied to text if the folder itself has a chat template. `special_tokens` as in `chat`.
         """
         own = self.template is not None and not self.template.documented
         if isinstance(prompt, str) and not (own if chat is None else chat):
             return self.encode(prompt, special=True)
         if chat is False:
             raise RequestError("chat messages need the chat template, which chat=False (--raw) leaves out")
-        return self.chat(prompt)
+        return self.chat(prompt, special_tokens)
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Return the token ids of `text`; `special` adds the tokens that every text begins with.
@@ -89,18 +101,26 @@ class Codec:
         if not isinstance(text, str):
             raise RequestError(f"the text is a {type(text).__name__}; it must be a string")
         self._check_tokenizer()
-        try:
-            encoding = self.tokenizer.encode(text, add_special_tokens=False)
-        except Exception as problem:  # a vocabulary without an unknown token raises plain Exception
-            raise VocabularyError(f"the text cannot be encoded: {problem}{self._advice()}") from problem
-        unk = _unknown_id(self.tokenizer)
+        return [*(self.leading if special else ()), *self._encode(text, self.tokenizer)]
+
+    def _encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
+        with explain_errors("the text cannot be encoded", self._advice(), VocabularyError):
+            encoding = tokenizer.encode(text, add_special_tokens=False)
+        unk = _unknown_id(tokenizer)
         if unk is not None and unk in encoding.ids:
             places = [place for token, place in zip(encoding.ids, encoding.offsets, strict=True) if token == unk]
             missing = tuple(dict.fromkeys(text[start:end] for start, end in places))
             raise VocabularyError(
                 f"the model's vocabulary has no {_list_missing(missing, self.words())}{self._advice()}"
             )
-        return [*(self.leading if special else ()), *encoding.ids]
+        largest = max(encoding.ids, default=0)
+        if largest >= self.vocab_size:
+            raise ModelError(
+                f"{self.folder}: the tokenizer gives {tokenizer.id_to_token(largest)!r} the id {largest}, but the "
+                f"model reads only ids from 0 to {self.vocab_size - 1}"
+            )
+        ids: list[int] = encoding.ids
+        return ids
 
     def _check_tokenizer(self) -> None:
         if not self.reads_text:
@@ -110,12 +130,23 @@ class Codec:
         name = self.folder.name if self.folder.parent == BUNDLED else self.folder
         return f"; list its words with: foretell vocab {name}"
 
-    def chat(self, messages: Sequence[Message] | str) -> list[int]:
-        """Return the token ids of a conversation, up to where the reply begins; a string is one user message."""
+    def chat(self, messages: Sequence[Message] | str, special_tokens: bool = False) -> list[int]:
+        """Return the token ids of a conversation, up to where the reply begins; a string is one user message.
+
+        Content that spells a special token, such as "<|im_end|>", is plain text, so that nobody can forge a turn of
+        the conversation; with `special_tokens` it becomes that token.
+        """
         self._check_tokenizer()
         if self.template is None:
             raise RequestError(f"{self.folder}: the model has no chat template; give it plain text to continue")
-        return self.encode(self.template.render(messages))
+        conversation = check_messages(messages)
+        if special_tokens or not self.controls.spelled(conversation):
+            return self._encode(self.template.render(conversation), self.tokenizer)
+        mark = unused_character([self.template.text, *(text for one in conversation for text in one.values())])
+        with explain_errors(f"{self.folder}: the tokenizer cannot be copied"):
+            plain = self.controls.plain
+        text = self.template.render(self.controls.mark(conversation, mark))
+        return self._encode(self.controls.rename(text, mark), plain)
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of `ids`; empty without a tokenizer."""
@@ -178,14 +209,16 @@ def _end_ids(
     settings: Settings, tokenizer: Tokenizer, family: Family | None, published: Mapping[str, int]
 ) -> tuple[int, ...]:
     """Return config.json's end tokens, then the tokenizer's, then those of the family's chats."""
-    stated = settings.values.get("eos_token_id")
-    ids = [*stated] if isinstance(stated, list) else [stated]
+    stated, size = settings.values.get("eos_token_id"), _vocab_size(settings, family)
+    each = stated if isinstance(stated, list) else [stated]
+    ids = [Settings(settings.file, {"eos_token_id": one}).token("eos_token_id", size) for one in each]
     folder = settings.file.parent
     names = [named_tokens(folder).get("eos_token"), *(family.ends if family is not None else ())]
     ids += [published.get(name, tokenizer.token_to_id(name)) for name in names if name]
     if family is None:
         ids.append(separator_of(folder, tokenizer))
-    return tuple(dict.fromkeys(token for token in ids if isinstance(token, int)))
+    # The tokenizer may know more tokens than the model.
+    return tuple(dict.fromkeys(token for token in ids if token is not None and token < size))
 
 
 def _leading(tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ from foretell.errors import ForetellError, RequestError, one_of, show, whole
 from foretell.loop.protocols import Denoiser
 from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
 from foretell.models.load import BUNDLED, load_model
-from foretell.models.transformer import UNBOUNDED, Transformer
+from foretell.models.transformer import UNBOUNDED
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
 _COUNTING = threading.Lock()
@@ -68,7 +68,7 @@ class Engine:
         self.size = sum(weight.numel() for weight in weights)
         # Torch threads while this model decodes; None: torch's default.
         self.threads = 1 if self.size <= SMALL else None
-        self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
+        self.context = int(getattr(_unwrap(model), "context", UNBOUNDED))
         self.usage = Usage()  # columns of all requests that went through `generate` and `generate_iter`
 
     def __repr__(self) -> str:
@@ -269,7 +269,7 @@ class Engine:
                 raise RequestError("chat=True puts text into the chat template; token ids are taken as they are")
             ids = read_ids(given, self.codec.vocab_size)
         else:
-            ids = self.codec.prompt(given, template.chat)
+            ids = self.codec.prompt(given, template.chat, template.special_tokens)
         if self.model.mask_id in ids:
             raise RequestError("the prompt holds the mask token; only positions of the window can be filled")
         if len(ids) + template.layout.length > self.context:
@@ -340,7 +340,13 @@ def _take_steps(scheduler: Scheduler) -> Iterator[list[Outcome | FailedRequest]]
 
 
 def _network(model: Any) -> Any:
-    """Return the network inside a denoiser's wrappers."""
+    """Return the network inside a denoiser and its wrappers."""
+    model = _unwrap(model)
+    return getattr(model, "network", model)
+
+
+def _unwrap(model: Any) -> Any:
+    """Return the denoiser inside all wrappers."""
     while hasattr(model, "inner"):
         model = model.inner
-    return getattr(model, "network", model)
+    return model

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
-from foretell.engine.options import GenerateOptions
-from foretell.errors import ModelError, StorageError, unknown
+from foretell.engine.codec import Codec
+from foretell.engine.options import ANSWER, GenerateOptions, Options, make_template
+from foretell.errors import ModelError, RequestError, StorageError, one_of, show, unknown
 from foretell.models.load import BUNDLED
 from foretell.storage import convert, load_json
 
@@ -18,6 +21,7 @@ NOT_THE_MODELS = {
     "layout",
     "pins",
     "chat",
+    "special_tokens",
     "seed",
     "stop",
     "on_mismatch",
@@ -58,10 +62,16 @@ def layouts_of(folder: Path) -> Mapping[str, Any]:
     options = msgspec.defstruct("LayoutOptions", known)
     described: Mapping[str, Any] = load_json(path, "layouts", ModelError)
     where = str(path)
+    without_text = Codec(folder, Tokenizer(BPE()), vocab_size=0, mask_id=None, end_ids=())
     try:
-        for name, layout in convert(described, LayoutsFile).layouts.items():
-            where = f"{path}, layout {name!r}"
+        file = convert(described, LayoutsFile)
+        if file.default is not None:
+            one_of("layout", file.default, file.layouts)
+        for name, layout in file.layouts.items():
+            where = f"{path}, layout {show(name)}"
             convert(layout, options)
-    except StorageError as error:
+            wordless = {"answer_length": ANSWER} | layout | {"suffix": None} if layout.get("suffix") else layout
+            make_template(Options.of(wordless), without_text, {})  # checks numbers and names
+    except (StorageError, RequestError) as error:
         raise ModelError(f"{where}: {error}") from error
     return described

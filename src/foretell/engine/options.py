@@ -95,6 +95,7 @@ class GenerateOptions(TypedDict, total=False):
     on_mismatch: str
     stop_strings: str | Sequence[str] | None
     chat: bool | None
+    special_tokens: bool
     seed: int
 
 
@@ -123,6 +124,7 @@ class Options:
     on_mismatch: str = "warn"  # if a certificate does not hold: warn, decode in full, or fail
     stop_strings: tuple[str, ...] | None = None  # the finished text is cut before the first of them
     chat: bool | None = None  # put text into the chat template; by default if the folder has one
+    special_tokens: bool = False  # chat content that spells a special token (<|im_end|>) becomes it; else plain text
     seed: int = 0
 
     @classmethod
@@ -165,12 +167,15 @@ class RequestTemplate:
     notes: tuple[str, ...] = ()
     chat: bool | None = None
     stop_strings: tuple[str, ...] = ()
+    special_tokens: bool = False
 
 
 def _check_type(name: str, value: object) -> None:
     """Raise RequestError unless a value has the type in `Options`; other numbers are checked where they are used."""
     if name in ("chat", "stop_at_eos") and not isinstance(value, bool | None):
-        raise RequestError(f"{name} must be True, False or None, got {value!r:.80}")
+        raise RequestError(f"{name} must be True, False or None, got {show(value)}")
+    if name == "special_tokens" and not isinstance(value, bool):
+        raise RequestError(f"special_tokens must be True or False, got {show(value)}")
     if name == "on_mismatch":
         one_of("on_mismatch", str(value), ON_MISMATCH, RequestError)
     for names, kinds, words in KINDS:
@@ -194,7 +199,8 @@ def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) ->
     layout = _layout(options.with_defaults(preferred), codec)
     whole("seed", options.seed, 0, 2**63 - 1, RequestError)
     notes = () if can_stop(recipe, layout) else (NO_REGION.format(rule=name_of(recipe.stop)),)
-    return RequestTemplate(layout, recipe, options.seed, notes, options.chat, options.stop_strings or ())
+    strings = options.stop_strings or ()
+    return RequestTemplate(layout, recipe, options.seed, notes, options.chat, strings, options.special_tokens)
 
 
 def apply_certificate(

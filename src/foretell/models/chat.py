@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
-
-from jinja2 import Template, TemplateError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing import Any
 
 from foretell.errors import ModelError, RequestError, unknown
-from foretell.models.tokenizer import named_tokens, read_json
+from foretell.models.family import Settings, read_json
+from foretell.models.render import render_template
+from foretell.models.renderer import RENDERER
+from foretell.models.tokenizer import named_tokens
+from foretell.storage import read_text
 
 ROLES = ("assistant", "developer", "system", "user")
 KEYS = ("content", "name", "role")
@@ -39,32 +35,41 @@ class ChatTemplate:
         """Return the template in `folder`: chat_template.jinja, otherwise the one in tokenizer_config.json."""
         names = tuple(sorted(named_tokens(folder).items()))
         file = folder / "chat_template.jinja"
-        if file.is_file():
-            return cls(str(file), file.read_text(encoding="utf-8"), names)
-        file = folder / "tokenizer_config.json"
-        stated = read_json(file).get("chat_template")
-        if isinstance(stated, list):  # several templates by name
-            stated = {entry.get("name"): entry.get("template") for entry in stated}.get("default")
-        return cls(str(file), stated, names) if isinstance(stated, str) else None
+        if file.exists():
+            return cls(str(file), read_text(file, "chat template", ModelError), names)
+        config = Settings(folder / "tokenizer_config.json", read_json(folder / "tokenizer_config.json"))
+        stated = config.values.get("chat_template")
+        if isinstance(stated, list) and all(isinstance(entry, dict) for entry in stated):  # several by name
+            stated = next((entry.get("template") for entry in stated if entry.get("name") == "default"), None)
+        if not isinstance(stated, str | None):
+            raise config.problem("chat_template", "a text, or a list of objects with name and template")
+        return None if stated is None else cls(str(config.file), stated, names)
 
-    def render(self, messages: Sequence[Message] | str) -> str:
-        """Return the text of a conversation, up to the start of the assistant's reply."""
-        conversation = (
-            [{"role": "user", "content": messages}] if isinstance(messages, str) else check_messages(messages)
-        )
+    def render(self, conversation: Sequence[dict[str, str]]) -> str:
+        """Return the text of checked messages, up to the start of the assistant's reply.
+
+        A template from a folder runs in a process that has limits of time, memory and output.
+        """
         if "developer" not in self.text:  # the newer name of a system message, which older templates do not know
             conversation = [one | {"role": "system"} if one["role"] == "developer" else one for one in conversation]
-        template = _compile_template(self.source, self.text)
-        try:
-            return template.render(messages=conversation, add_generation_prompt=True, **dict(self.names))
-        except _RefusedError as problem:
-            raise RequestError(f"{self.source}: the chat template refuses these messages: {problem}") from problem
-        except (TemplateError, TypeError, ValueError) as problem:
-            raise ModelError(f"{self.source}: the chat template fails on these messages: {problem}") from problem
+        run = render_template if self.documented else RENDERER.run
+        result = run({"template": self.text, "messages": conversation, "names": dict(self.names)})
+        if "text" in result:
+            return result["text"]
+        if "refused" in result:
+            raise RequestError(f"{self.source}: the chat template refuses these messages: {result['refused']}")
+        if "invalid" in result:
+            raise ModelError(f"{self.source}: the chat template is not valid Jinja: {result['invalid']}")
+        raise ModelError(f"{self.source}: the chat template fails on these messages: {result['failed']}")
 
 
-def check_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Return the messages with their text parts joined by newlines. Raises RequestError if one is invalid."""
+def check_messages(messages: Sequence[Message] | str) -> list[dict[str, str]]:
+    """Return the messages with their text parts joined by newlines; a string is one user message.
+
+    Raises RequestError if a message is invalid.
+    """
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
     if not messages:
         raise RequestError("a chat has no messages; it needs at least one")
     return [_check_message(f"message {index}", message) for index, message in enumerate(messages)]
@@ -104,55 +109,3 @@ def _read_part(which: str, part: Any) -> str:
     if not isinstance(text, str):
         raise RequestError(f"{which}: 'text' is {text!r:.80}; it must be a string")
     return text
-
-
-class _RefusedError(TemplateError):
-    """The template called raise_exception."""
-
-
-class _Generation(Extension):
-    """Renders the body of {% generation %}, which marks the assistant's words for training."""
-
-    tags = {"generation"}  # noqa: RUF012  Jinja's own declaration
-
-    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-@lru_cache(maxsize=16)
-def _compile_template(source: str, text: str) -> Template:
-    sandbox = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
-    sandbox.filters["tojson"] = _to_json
-    sandbox.globals = {
-        "raise_exception": _refuse,
-        "strftime_now": _format_now,
-        "range": sandbox.globals["range"],  # the sandbox's own, which is bounded
-        "namespace": sandbox.globals["namespace"],
-        "dict": sandbox.globals["dict"],
-    }
-    try:
-        return sandbox.from_string(text)
-    except TemplateError as problem:
-        raise ModelError(f"{source}: the chat template is not valid Jinja: {problem}") from problem
-
-
-def _refuse(message: str) -> NoReturn:
-    raise _RefusedError(message)
-
-
-def _format_now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Convert to JSON. Jinja's own filter escapes for HTML, which would change a prompt."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from foretell.loop.wrappers import Shifted
-from foretell.models.family import Family, Settings, mask_token
+from foretell.models.family import DEEPEST, EPSILONS, THETAS, Family, Settings, mask_token
 from foretell.models.transformer import UNBOUNDED, TransformerConfig
 
 _VOCAB_SIZE, _MASK_ID = 152_064, 151_666  # of the published models
@@ -52,12 +52,12 @@ def configure(settings: Settings) -> TransformerConfig:
         vocab_size=max(vocab_size, mask_id + 1),
         mask_id=mask_id,
         dim=dim,
-        layers=settings.count("num_hidden_layers"),
+        layers=settings.count("num_hidden_layers", most=DEEPEST),
         heads=heads,
         kv_heads=kv_heads,
         hidden=settings.count("intermediate_size"),
         rope_theta=_rope_theta(settings),
-        norm_eps=settings.positive("rms_norm_eps", 1e-6),
+        norm_eps=settings.number("rms_norm_eps", 1e-6, *EPSILONS),
         qkv_bias=True,
         tied=settings.flag("tie_word_embeddings"),
         context=settings.count("max_position_embeddings", UNBOUNDED),
@@ -68,10 +68,10 @@ def _rope_theta(settings: Settings) -> float:
     """Return the rotary base, from its own key or from `rope_parameters`, where newer configs have it."""
     nested = settings.values.get("rope_parameters")
     if nested is None:
-        return settings.positive("rope_theta", 10_000.0)
+        return settings.number("rope_theta", 10_000.0, *THETAS)
     if not isinstance(nested, dict) or nested.get("rope_type", "default") != "default":
         raise settings.problem("rope_parameters", 'an object whose rope_type is "default"')
-    return Settings(settings.file, {**settings.values, **nested}).positive("rope_theta", 10_000.0)
+    return Settings(settings.file, {**settings.values, **nested}).number("rope_theta", 10_000.0, *THETAS)
 
 
 DREAM = Family(

@@ -11,6 +11,12 @@ from typing import Any
 from foretell.errors import ModelError
 from foretell.loop.protocols import Denoiser
 from foretell.models.transformer import TransformerConfig
+from foretell.storage import load_json
+
+LARGEST = 1 << 24  # of the sizes in a config.json: dimensions and rows of tensors
+DEEPEST = 1 << 10  # layers
+THETAS = (1.0, 1e30)  # the rotary base: beyond these, angles leave float32
+EPSILONS = (1e-30, 1.0)  # what a norm adds: not zero in float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +31,24 @@ class Settings:
         if not folder.is_dir():
             raise ModelError(f"{folder}: no such folder; a model is a folder with config.json and model.safetensors")
         file = folder / "config.json"
-        if not file.is_file():
+        if not file.exists():
             raise ModelError(f"{file}: missing; a model is a folder with config.json and model.safetensors")
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as problem:
-            raise ModelError(f"{file}: not valid JSON ({problem})") from problem
-        if not isinstance(values, dict):
-            raise ModelError(f"{file}: holds a {type(values).__name__}; it must be a JSON object")
-        return cls(file, values)
+        return cls(file, read_json(file))
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """Return a whole number of at least 1; null counts as absent."""
+    def count(self, key: str, default: int | None = None, most: int = LARGEST) -> int:
+        """Return a whole number from 1 to `most`; null counts as absent."""
         value = self.values.get(key)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.problem(key, "a whole number of at least 1")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise self.problem(key, f"a whole number from 1 to {most}")
         return value
 
-    def positive(self, key: str, default: float) -> float:
+    def number(self, key: str, default: float, low: float, high: float) -> float:
+        """Return a number from `low` to `high`, which NaN is not; null counts as absent."""
         value = self.values.get(key)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise self.problem(key, "a number above 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self.problem(key, f"a number from {low:g} to {high:g}")
         return float(value)
 
     def flag(self, key: str) -> bool:
@@ -73,8 +74,30 @@ class Settings:
         return value
 
     def problem(self, key: str, allowed: str) -> ModelError:
-        shown = json.dumps(self.values[key]) if key in self.values else "missing"
+        shown = _show_json(self.values[key]) if key in self.values else "missing"
         return ModelError(f"{self.file}: {key!r} is {shown}; it must be {allowed}")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the JSON object in `file`, or an empty one if the file does not exist."""
+    if not file.exists():
+        return {}
+    values = load_json(file, "file", ModelError)
+    if not isinstance(values, dict):
+        raise ModelError(f"{file}: holds a {type(values).__name__}; it must be a JSON object")
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except (RecursionError, UnicodeEncodeError) as problem:  # JSON can write half a character, which no text holds
+        raise ModelError(f"{file}: cannot be used: {problem}") from problem
+    return values
+
+
+def _show_json(value: Any) -> str:
+    """Return the first characters of a value as JSON."""
+    try:
+        return f"{json.dumps(value):.80}"
+    except RecursionError:
+        return "nested too deeply"
 
 
 @dataclass(frozen=True, slots=True)

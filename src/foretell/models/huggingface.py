@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from foretell.errors import ModelError, RequestError
+from foretell.errors import ModelError, RequestError, show
 from foretell.extras import require_extra
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Inputs
 from foretell.loop.wrappers import with_all_columns
-from foretell.models.family import Settings
+from foretell.models.family import DEEPEST, LARGEST, Settings, read_json
 from foretell.models.quiet import no_progress_bars, quiet_libraries
 from foretell.models.tokenizer import has_tokenizer, mask_of, read_tokenizer
-from foretell.models.weights import missing_weights
+from foretell.models.transformer import UNBOUNDED
+from foretell.models.weights import SkipInitialisation, Weights
 
+_FIXED: dict[str, tuple[Any, ...]] = {
+    "is_decoder": (False, None),  # it would see only the left side
+    "transformers_weights": (None,),  # another file, anywhere
+    "attn_implementation": (None, "eager", "sdpa"),  # other names may be code on the Hugging Face hub
+    "_attn_implementation": (None, "eager", "sdpa"),
+}
+_COUNTS = re.compile("(^|_)(n|num)_|layer|group|block")  # keys that say how many modules there are
 WINDOW = 256  # the default of max_new_tokens in the engine's options
 
 
@@ -34,14 +44,15 @@ class MaskedLM:
 
     network: Any  # a transformers PreTrainedModel whose class ends in ForMaskedLM
     mask_id: int
+    offset: int = 0  # the position id of a text's first token
+    context: int = UNBOUNDED  # the number of tokens that have a position id
 
     def __call__(self, inputs: Inputs) -> States | Table:
         asked, prompt = inputs.columns.gather(1, inputs.wanted), inputs.prompt  # [b, w]
         inputs = with_all_columns(inputs)
         places, length = inputs.positions, inputs.canvas.shape[1]
-        offset, limit = self._position_range()
-        if length > limit:
-            raise RequestError(too_long(prompt, length, limit))
+        if length > self.context:
+            raise RequestError(too_long(prompt, length, self.context))
         padding = length - 1 - places[:, -1:]  # [b, 1] columns before each text
         turn = (inputs.columns + padding) % length
         arguments = {
@@ -49,7 +60,7 @@ class MaskedLM:
             "attention_mask": inputs.attend.gather(1, turn).long(),
         }
         if "position_ids" in inspect.signature(self.network.base_model.forward).parameters:
-            arguments["position_ids"] = inputs.columns + offset
+            arguments["position_ids"] = inputs.columns + self.offset
         return self._run(arguments, (asked - padding) % length)
 
     def _run(self, arguments: dict[str, Tensor], asked: Tensor) -> States | Table:
@@ -60,22 +71,23 @@ class MaskedLM:
                 return Table(self.network(**arguments).logits[rows, asked])
             return States(self.network.base_model(**arguments)[0][rows, asked], head)
 
-    def _position_range(self) -> tuple[int, int]:
-        """Return the position id of a text's first token, and the number of tokens that have one."""
-        size = getattr(self.network.config, "max_position_embeddings", None)
-        offset = 0
-        for name, module in self.network.named_modules():
-            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-                # RoBERTa and related models reserve a row for padding and count from the next row.
-                offset = 0 if module.padding_idx is None else module.padding_idx + 1
-                size = module.num_embeddings
-        return offset, (size or 1 << 30) - offset
-
     def new_cache(self, batch: int, length: int) -> KVStore:
         raise ModelError(
             f"{type(self.network).__name__} has no cache (requested: {batch} rows of {length} columns): "
             f"decode it with cache=off"
         )
+
+
+def _position_range(network: Any) -> tuple[int, int]:
+    """Return the position id of a text's first token, and the number of tokens that have one."""
+    size = getattr(network.config, "max_position_embeddings", None)
+    offset = 0
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa and related models reserve a row for padding and count from the next row.
+            offset = 0 if module.padding_idx is None else module.padding_idx + 1
+            size = module.num_embeddings
+    return offset, (size or UNBOUNDED) - offset
 
 
 def too_long(prompt: int, length: int, limit: int) -> str:
@@ -125,12 +137,17 @@ def _find_head(network: Any) -> Callable[[Tensor], Tensor] | None:
 def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype | None) -> MaskedLM:
     """Load the masked LM in the folder of `settings`: only local files, safetensors, and transformers' own code."""
     folder = settings.file.parent
-    if not any(folder.glob("model*.safetensors")):
-        raise missing_weights(folder)
+    weights = Weights.locate(folder)
     require_extra("hf")
     mask_id = _mask_id(settings)
+    _check_values("", settings.values, settings)
+    for key, allowed in _FIXED.items():
+        settings.require(key, *allowed)
+    read_json(folder / "generation_config.json")  # transformers would wait for a pipe
+    if (folder / "adapter_config.json").exists():
+        raise ModelError(f"{folder / 'adapter_config.json'}: adapters are not supported; merge it into the model")
     with quiet_libraries():
-        network, report = _read_network(folder, dtype)
+        network, report = _read_network(folder, dtype, weights)
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills these with random numbers.
@@ -139,14 +156,52 @@ def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype 
         )
     if network.dtype == torch.float16 and device.type == "cpu" and dtype is None:
         network = network.float()
-    return MaskedLM(network.to(device).requires_grad_(False).eval(), mask_id)
+    model = MaskedLM(network.to(device).requires_grad_(False).eval(), mask_id, *_position_range(network))
+    _try(model, settings, device)
+    return model
 
 
-def _read_network(folder: Path, dtype: torch.dtype | None) -> tuple[Any, dict[str, Any]]:
+def _check_values(key: str, value: Any, settings: Settings) -> None:
+    """Raise ModelError for numbers, at any depth of config.json, with which transformers would build forever."""
+    if isinstance(value, Mapping):
+        for name, inside in value.items():
+            _check_values(str(name), inside, settings)
+    elif isinstance(value, list):
+        for inside in value:
+            _check_values(key, inside, settings)
+    elif isinstance(value, float) and not isfinite(value):
+        raise ModelError(f"{settings.file}: {key!r} is {value}; it must be a finite number")
+    elif isinstance(value, int):
+        most = DEEPEST if _COUNTS.search(key) else LARGEST
+        if abs(value) > most:
+            raise ModelError(f"{settings.file}: {key!r} is {show(value)}; it must be at most {most}")
+
+
+def _try(model: MaskedLM, settings: Settings, device: torch.device) -> None:
+    """Run the model on a single mask. Raises ModelError if it cannot run, or reads fewer tokens than it says."""
+    vocab_size, rows = settings.count("vocab_size"), model.network.get_input_embeddings().num_embeddings
+    if rows < vocab_size:
+        raise settings.problem("vocab_size", f"at most {rows}, the rows of the embedding")
+    one = torch.zeros(1, 1, dtype=torch.long, device=device)
+    inputs = Inputs(one + model.mask_id, one, one == 0, one, one, None, 0)
+    try:
+        model(inputs)(one[0], one[0])
+    except Exception as problem:  # whatever the settings in config.json lead to
+        raise ModelError(f"{settings.file}: transformers cannot run this model: {problem!s:.300}") from problem
+
+
+def _read_network(folder: Path, dtype: torch.dtype | None, weights: Weights) -> tuple[Any, dict[str, Any]]:
     """Load the transformers model in `folder`, with transformers' report about its tensors."""
     try:
-        from transformers import AutoModelForMaskedLM  # noqa: PLC0415  an extra, and slow to import
+        from transformers import AutoConfig, AutoModelForMaskedLM  # noqa: PLC0415  an extra, and slow to import
 
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        with torch.device("meta"), SkipInitialisation():
+            described = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
+        # transformers would use memory for tensors that are missing, before it reports them.
+        sizes = [sum(weight.numel() for weight in described.parameters()), weights.size()]
+        if sizes[0] > 2 * sizes[1] + LARGEST:
+            raise ModelError("it describes {:,} parameters, and the weights have {:,}".format(*sizes))
         with no_progress_bars():
             network, report = AutoModelForMaskedLM.from_pretrained(
                 folder,

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from foretell.errors import ModelError
 from foretell.loop.protocols import Denoiser
-from foretell.models.family import Family, Settings, mask_token
+from foretell.models.family import DEEPEST, EPSILONS, LARGEST, THETAS, Family, Settings, mask_token
 from foretell.models.transformer import UNBOUNDED, Transformer, TransformerConfig
 from foretell.storage import replace_file
 
@@ -55,15 +55,21 @@ def configure(settings: Settings) -> TransformerConfig:
         vocab_size=max(rows, mask_id + 1),
         mask_id=mask_id,
         dim=dim,
-        layers=settings.count("n_layers"),
+        layers=settings.count("n_layers", most=DEEPEST),
         heads=heads,
         kv_heads=kv_heads,
-        hidden=settings.count("mlp_hidden_size", int(settings.positive("mlp_ratio", 4) * dim)),
-        rope_theta=settings.positive("rope_theta", 10_000.0),
-        norm_eps=settings.positive("rms_norm_eps", 1e-5),
+        hidden=_hidden(settings, dim),
+        rope_theta=settings.number("rope_theta", 10_000.0, *THETAS),
+        norm_eps=settings.number("rms_norm_eps", 1e-5, *EPSILONS),
         tied=settings.flag("weight_tying"),
         context=settings.count("max_sequence_length", UNBOUNDED),
     )
+
+
+def _hidden(settings: Settings, dim: int) -> int:
+    if settings.values.get("mlp_hidden_size") is not None:
+        return settings.count("mlp_hidden_size")
+    return int(settings.number("mlp_ratio", 4, 1 / dim, LARGEST / dim) * dim)
 
 
 def _as_is(model: Denoiser) -> Denoiser:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
-from foretell.errors import ModelError, RequestError, unknown
+from foretell.errors import ModelError, RequestError, show, unknown
 from foretell.loop.protocols import Denoiser
 from foretell.models.dream import DREAM
 from foretell.models.family import Family, Settings
 from foretell.models.llada import LLADA
 from foretell.models.transformer import Transformer, TransformerConfig
-from foretell.models.weights import Weights
+from foretell.models.weights import SkipInitialisation, Weights
 
 BUNDLED = Path(__file__).parents[1] / "checkpoints"  # one folder per bundled model
 FAMILIES: dict[str, Family] = {family.name: family for family in (LLADA, DREAM)}
@@ -45,15 +43,18 @@ def family_of(settings: Settings) -> Family | None:
     """Return the family of a config.json; None for a Hugging Face masked LM."""
     name = settings.values.get("model_type")
     architectures = settings.values.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(one, str) for one in architectures):
+        raise settings.problem("architectures", "a list of names")
     if isinstance(name, str) and name.lower() in FAMILIES:
         return FAMILIES[name.lower()]
-    if any(str(architecture).endswith("ForMaskedLM") for architecture in architectures):
+    if any(architecture.endswith("ForMaskedLM") for architecture in architectures):
         return None
     if not isinstance(name, str):
         raise settings.problem("model_type", f"one of {', '.join(sorted(FAMILIES))}")
     raise ModelError(
-        f"{settings.file}: {unknown('model_type', name, FAMILIES)}; "
-        f"architectures are {architectures}, and only those that end in ForMaskedLM can run without a known model_type"
+        f"{settings.file}: {unknown('model_type', f'{name:.80}', FAMILIES)}; "
+        f"architectures are {show(architectures)}, and only those that end in ForMaskedLM can run without a known "
+        "model_type"
     )
 
 
@@ -61,17 +62,16 @@ def _load_network(family: Family, settings: Settings, device: torch.device, dtyp
     config = family.configure(settings)
     weights = Weights.locate(settings.file.parent)
     config = _fit_head(config, family, settings, weights)
-    with torch.device("meta"), _SkipInitialisation():
+    with torch.device("meta"), SkipInitialisation():
         model = Transformer(config)
-    # A tied head is listed once, as the embedding; some checkpoints store it twice.
     names = {ours: family.checkpoint_name(ours) for ours, _ in model.named_parameters()}
+    # A tied head is listed once, as the embedding; some checkpoints store it twice.
     spare = (*family.ignored, family.checkpoint_name("head.weight")) if config.tied else family.ignored
     weights.refuse_unexpected(set(names.values()), spare)
     kind = dtype or _stored_dtype(weights, family.checkpoint_name("embed.weight"), device)
-    state = {
-        ours: weights.read(theirs, tuple(model.get_parameter(ours).shape)).to(device, kind)
-        for ours, theirs in names.items()
-    }
+    for ours, theirs in names.items():  # all of them before memory is used for one
+        weights.check(theirs, tuple(model.get_parameter(ours).shape))
+    state = {ours: weights.read(theirs).to(device, kind) for ours, theirs in names.items()}
     model.load_state_dict(state, strict=False, assign=True)
     if config.tied:
         model.head.weight = model.embed.weight
@@ -80,26 +80,14 @@ def _load_network(family: Family, settings: Settings, device: torch.device, dtyp
 
 def _fit_head(config: TransformerConfig, family: Family, settings: Settings, weights: Weights) -> TransformerConfig:
     """Return the config with the stored head's number of outputs, if it ends at the vocabulary or before the mask."""
-    embedded = weights.shape(family.checkpoint_name("embed.weight"))[0]
+    embedded = weights.rows(family.checkpoint_name("embed.weight"))
     if embedded <= config.mask_id == config.vocab_size - 1:
         raise settings.problem("mask_token_id", f"a token id from 0 to {config.mask_id - 1}")
     if config.tied:
         return config
-    outputs = weights.shape(family.checkpoint_name("head.weight"))[0]
+    outputs = weights.rows(family.checkpoint_name("head.weight"))
     shorter = outputs < config.vocab_size and outputs in (config.mask_id, settings.count("vocab_size"))
     return replace(config, outputs=outputs) if shorter else config
-
-
-class _SkipInitialisation(TorchFunctionMode):
-    """Skips the random initialisation of a network whose weights are about to be replaced.
-
-    Initialisation on the meta device does nothing but import torch's compiler, which takes seconds and 80 MB.
-    """
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__ in ("kaiming_uniform_", "normal_", "uniform_"):
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **(kwargs or {}))
 
 
 def _stored_dtype(weights: Weights, embedding: str, device: torch.device) -> torch.dtype:

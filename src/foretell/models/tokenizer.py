@@ -2,69 +2,97 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, WordPiece
 
-from foretell.errors import ModelError
-from foretell.models.family import Family, Settings
+from foretell.errors import ForetellError, ModelError
+from foretell.models.family import LARGEST, Family, Settings, read_json
+from foretell.storage import read_file, read_text
 
 # Models and tokenizers whose vocab.txt holds the word pieces of BERT; other models use vocab.txt differently.
 _WORD_PIECE_MODELS = ("bert", "convbert", "distilbert", "electra", "mobilebert", "squeezebert")
 _WORD_PIECE_CLASSES = ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert")
 _WORD_PIECE_NAMES = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+_NAMED = tuple(f"{kind}_token" for kind in ("bos", "eos", *_WORD_PIECE_NAMES))
 _VOCABULARIES = ("tokenizer.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken")
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
 _MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # the usual names in masked LMs, if no file states them
+
+
+class _AddedToken(msgspec.Struct):
+    id: _Id
+
+
+class _TokenizerModel(msgspec.Struct):
+    vocab: dict[str, _Id] | list[Any] = []  # Unigram's is a list
+
+
+class _TokenizerFile(msgspec.Struct):
+    """The numbers in tokenizer.json."""
+
+    model: _TokenizerModel
+    added_tokens: list[_AddedToken] = []
 
 
 def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, int]) -> Tokenizer:
     """Load the tokenizer in `folder`; `special` are the family's documented tokens, for files that name none."""
     whole = folder / "tokenizer.json"
-    if whole.is_file():
-        try:
-            return Tokenizer.from_file(str(whole))
-        except Exception as problem:  # tokenizers raises plain Exception
-            raise ModelError(f"{whole}: not a tokenizer ({problem})") from problem
-    if family is None and (folder / "vocab.txt").is_file():
-        return _word_pieces(folder)
+    if whole.exists():
+        written = read_file(whole, "tokenizer", ModelError)
+        with explain_errors(f"{whole}: not a tokenizer"):
+            msgspec.json.decode(written, type=_TokenizerFile)  # tokenizers uses memory up to the largest id
+            tokenizer = Tokenizer.from_buffer(written)
+        # A prompt is encoded as a whole, whatever the file says about batches.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+    if family is None and (folder / "vocab.txt").exists():
+        with explain_errors(f"{folder / 'vocab.txt'}: not a tokenizer"):
+            return _word_pieces(folder)
     if family is None or family.words is None:
         raise ModelError(f"{whole}: missing; it holds the tokenizer of this model")
-    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return _byte_pairs(folder, family.words, special)
+    if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+        with explain_errors(f"{folder / 'merges.txt'}: does not fit vocab.json"):
+            return _byte_pairs(folder, family.words, special)
     raise ModelError(f"{folder}: has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt")
+
+
+@contextmanager
+def explain_errors(problem: str, advice: str = "", error: type[ForetellError] = ModelError) -> Iterator[None]:
+    """Raise what tokenizers raises in this block as `error`: Exception itself, or Rust's panic, a BaseException."""
+    try:
+        yield
+    except ForetellError:
+        raise
+    except BaseException as reason:
+        if isinstance(reason, Exception) or type(reason).__name__ == "PanicException":
+            raise error(f"{problem} ({reason!s:.300}){advice}") from reason
+        raise
 
 
 def has_tokenizer(folder: Path) -> bool:
     """Return whether `folder` has a vocabulary file, readable or not."""
-    return any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern))
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Return the JSON object in `file`, or an empty one if the file does not exist."""
-    if not file.is_file():
-        return {}
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
-        raise ModelError(f"{file}: not valid JSON ({problem})") from problem
-    if not isinstance(values, dict):
-        raise ModelError(f"{file}: holds a {type(values).__name__}; it must be a JSON object")
-    return values
+    return any(path.exists() for pattern in _VOCABULARIES for path in folder.glob(pattern))
 
 
 def named_tokens(folder: Path) -> dict[str, str]:
     """Return the texts of bos_token, eos_token, mask_token and the other named tokens of the folder."""
-    stated = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
-    texts = {
-        name: value["content"] if isinstance(value, dict) else value
-        for name, value in stated.items()
-        if name.endswith("_token")
-    }
-    return {name: text for name, text in texts.items() if isinstance(text, str)}
+    texts: dict[str, str] = {}
+    for file in (folder / "special_tokens_map.json", folder / "tokenizer_config.json"):
+        stated = Settings(file, read_json(file))
+        for name, value in stated.values.items():
+            text = value.get("content") if isinstance(value, dict) else value
+            if name.endswith("_token") and isinstance(text, str):
+                texts[name] = text
+            elif name in _NAMED and value is not None:
+                raise stated.problem(name, "a text, or an object with its content")
+    return texts
 
 
 def documented_tokens(family: Family | None, settings: Settings) -> Mapping[str, int]:
@@ -133,21 +161,19 @@ def _refuse_other_word_pieces(folder: Path, stated: Settings) -> None:
 
 def _read_pieces(file: Path) -> dict[str, int]:
     """Return the word pieces of a vocab.txt with their ids, the line numbers from 0."""
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")  # not splitlines: pieces may contain other line separators
-    except UnicodeDecodeError as problem:
-        raise ModelError(f"{file}: not UTF-8 text ({problem.reason} at byte {problem.start})") from problem
+    # Not splitlines: pieces may contain other line separators.
+    lines = read_text(file, "vocabulary", ModelError).split("\n")
     return {piece: number for number, piece in enumerate(lines if lines[-1] else lines[:-1])}
 
 
 def _byte_pairs(folder: Path, words: str, special: Mapping[str, int]) -> Tokenizer:
     """Build Qwen2's byte-level BPE tokenizer. Added tokens keep their own ids, which may leave gaps."""
     added = _added_tokens(folder, special)
-    ids = read_json(folder / "vocab.json") | {token.content: number for number, token in added.items()}
-    try:
-        tokenizer = Tokenizer(BPE(vocab=ids, merges=_merges(folder / "merges.txt")))
-    except Exception as problem:  # tokenizers raises plain Exception
-        raise ModelError(f"{folder / 'merges.txt'}: does not fit vocab.json ({problem})") from problem
+    vocabulary = Settings(folder / "vocab.json", read_json(folder / "vocab.json"))
+    for word in vocabulary.values:
+        vocabulary.token(word, LARGEST)
+    ids = dict(vocabulary.values) | {token.content: number for number, token in added.items()}
+    tokenizer = Tokenizer(BPE(vocab=ids, merges=_merges(folder / "merges.txt")))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -162,7 +188,7 @@ def _byte_pairs(folder: Path, words: str, special: Mapping[str, int]) -> Tokeniz
 
 def _merges(file: Path) -> list[tuple[str, str]]:
     pairs = []
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in read_text(file, "merges", ModelError).splitlines():
         left, _, right = line.partition(" ")
         if right and not line.startswith("#version"):
             pairs.append((left, right))
@@ -173,10 +199,17 @@ def _added_tokens(folder: Path, special: Mapping[str, int]) -> dict[int, AddedTo
     """Return the tokens outside the byte pairs, sorted by id."""
     file = folder / "tokenizer_config.json"
     stated = read_json(file).get("added_tokens_decoder") or {}
-    plain = read_json(folder / "added_tokens.json") or special
-    added = {number: AddedToken(text, special=True, normalized=False) for text, number in plain.items()}
+    plain = Settings(folder / "added_tokens.json", read_json(folder / "added_tokens.json") or special)
+    added: dict[int, AddedToken] = {}
+    for text in plain.values:
+        number = plain.token(text, LARGEST)
+        if number is None:
+            raise plain.problem(text, "a token id")
+        added[number] = AddedToken(text, special=True, normalized=False)
     try:
         for number, entry in stated.items():
+            if not 0 <= int(number) < LARGEST:
+                raise ValueError(f"{number} is not a token id")
             flags = {name: bool(entry.get(name, False)) for name in ("lstrip", "rstrip", "single_word", "special")}
             added[int(number)] = AddedToken(
                 entry["content"], normalized=bool(entry.get("normalized", not flags["special"])), **flags

@@ -194,6 +194,10 @@ class Transformer(nn.Module):
     def mask_id(self) -> int:
         return self.config.mask_id
 
+    @property
+    def context(self) -> int:
+        return self.config.context
+
     def forward(self, inputs: Inputs) -> Hidden:
         turn = rotations(inputs.positions.gather(1, inputs.columns), self.config.head_dim, self.config.rope_theta)
         keys = inputs.attend if inputs.cache is not None else inputs.attend.gather(1, inputs.columns)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from foretell.errors import ModelError
+from foretell.models.family import read_json
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _NO_WEIGHTS = "training_args.bin"
+_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # as a file's header names them
 _SHOWN = 5  # names in an error message
 # Tied tensors share memory, which safetensors refuses, so each tensor is copied.
 CONVERT = (
@@ -74,37 +77,63 @@ class Weights:
                 f"config.json describes has no such weight"
             )
 
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def read(self, name: str) -> Tensor:
         """Return a memory-mapped tensor: its pages are read when they are used."""
         path = self._find_file(name)
         with _explain_errors(path, name):
             tensor: Tensor = self.files[path].get_tensor(name)
-        if tuple(tensor.shape) != shape:
-            raise ModelError(
-                f"{path}: tensor {name} has the shape {tuple(tensor.shape)}; config.json says that it must be {shape}"
-            )
-        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ModelError(
-                f"{path}: tensor {name} is stored as {tensor.dtype}; it must be float32, bfloat16 or float16 "
-                f"(quantised checkpoints cannot be run)"
-            )
         return tensor
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raise ModelError unless the tensor has this shape and a dtype that can be run, as the file's header says."""
+        path, found = self._find_file(name), self.shape(name)
+        if found != shape:
+            raise ModelError(f"{path}: tensor {name} has the shape {found}; config.json says that it must be {shape}")
+        self.dtype(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         path = self._find_file(name)
         with _explain_errors(path, name):
             return tuple(self.files[path].get_slice(name).get_shape())
 
+    def size(self) -> int:
+        """Return the number of stored values."""
+        return sum(prod(self.shape(name)) for name in self.file_of)
+
+    def rows(self, name: str) -> int:
+        """Return the number of rows of a matrix."""
+        shape = self.shape(name)
+        if len(shape) != 2:
+            raise ModelError(f"{self._find_file(name)}: tensor {name} has the shape {shape}; it must be a matrix")
+        return shape[0]
+
     def dtype(self, name: str) -> torch.dtype:
         path = self._find_file(name)
         with _explain_errors(path, name):
-            first: Tensor = self.files[path].get_slice(name)[:1]
-        return first.dtype
+            stored = self.files[path].get_slice(name).get_dtype()
+        if stored not in _DTYPES:
+            raise ModelError(
+                f"{path}: tensor {name} is stored as {stored}; it must be {', '.join(_DTYPES)} (float32, bfloat16, "
+                f"float16); quantised checkpoints cannot be run"
+            )
+        return _DTYPES[stored]
 
     def _find_file(self, name: str) -> Path:
         if name not in self.file_of:
             raise ModelError(f"{self.listing}: tensor {name} is missing")
         return self.file_of[name]
+
+
+class SkipInitialisation(TorchFunctionMode):
+    """Skips the random initialisation of a network whose weights are about to be replaced.
+
+    Initialisation on the meta device does nothing but import torch's compiler, which takes seconds and 80 MB.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__ in ("kaiming_uniform_", "normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 def missing_weights(folder: Path) -> ModelError:
@@ -123,10 +152,7 @@ def missing_weights(folder: Path) -> ModelError:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        file_of = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as problem:
-        raise ModelError(f"{index}: not a safetensors index, which is a JSON object with a weight_map") from problem
+    file_of = read_json(index).get("weight_map")
     if not isinstance(file_of, dict) or not all(isinstance(shard, str) for shard in file_of.values()):
         raise ModelError(f"{index}: its weight_map must be an object of tensor names and file names")
     return file_of
@@ -135,7 +161,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 def _open(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as problem:
+    except (SafetensorError, OSError, ValueError) as problem:
         raise ModelError(
             f"{path}: not a complete safetensors file ({problem}); it may be cut short: copy or download it again"
         ) from problem
@@ -145,5 +171,5 @@ def _open(path: Path) -> Any:
 def _explain_errors(path: Path, name: str) -> Iterator[None]:
     try:
         yield
-    except SafetensorError as problem:
+    except Exception as problem:  # for a damaged file, safetensors and torch raise nearly any type
         raise ModelError(f"{path}: tensor {name} is missing or unreadable ({problem})") from problem
