@@ -1,0 +1,52 @@
+"""All kinds of cases, and how many of each are run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from tests.fuzz import (
+    certificates, checkpoints, judges, options, prompt_files, prompts, recipes, results, traces, training, world,
+)  # fmt: skip
+from tests.fuzz.runner import Run
+
+
+class Kind(NamedTuple):
+    run: Run
+    cases: int  # of `make fuzz`
+    slice: int  # of `make test`
+
+
+KINDS = {
+    "recipes": Kind(recipes.run, 4000, 150),
+    "options": Kind(options.run, 4000, 150),
+    "prompts": Kind(prompts.run, 3000, 150),
+    "prompt_files": Kind(prompt_files.run, 2500, 150),
+    "traces": Kind(traces.run, 2500, 100),
+    "certificates": Kind(certificates.run, 2000, 60),
+    "judges": Kind(judges.run, 1500, 60),
+    "checkpoints": Kind(checkpoints.run, 2000, 60),
+    "results": Kind(results.run, 1500, 60),
+    "training": Kind(training.run, 500, 30),
+}
+CASES = sum(kind.cases for kind in KINDS.values())
+
+
+def share_out(kinds: Sequence[str], cases: int | None) -> dict[str, int]:
+    """Return the number of cases per kind: the usual ones, or `cases` in the same proportions, rounded up."""
+    usual = {name: KINDS[name].cases for name in kinds}
+    if cases is None:
+        return usual
+    return {name: -(-count * cases // sum(usual.values())) for name, count in usual.items()}
+
+
+def prepare() -> None:
+    """Make every valid input, so that workers start with them."""
+    torch.set_num_threads(1)
+    for make in (
+        world.engine, world.word_engine, world.double_engine, world.judge_file, world.certificate_file,
+        world.trace_file, checkpoints._folders, results._folder, training._folder,
+    ):  # fmt: skip
+        make()
