@@ -1,4 +1,4 @@
-"""The command that `make fuzz` runs, and that repeats a single case: `python -m tests.fuzz --kind traces --only 123`."""
+"""Run many cases, as `make fuzz` does, or repeat one: `python -m tests.fuzz --kind traces --seed 7 --only 123`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,17 @@ from typing import NamedTuple
 import torch
 
 from tests.fuzz import (
-    certificates, checkpoints, judges, options, prompt_files, prompts, recipes, results, traces, training, world,
-)  # fmt: skip
+    certificates,
+    checkpoints,
+    options,
+    prompt_files,
+    prompts,
+    recipes,
+    results,
+    traces,
+    training,
+    world,
+)
 from tests.fuzz.runner import Run
 
 
@@ -24,12 +33,12 @@ KINDS = {
     "options": Kind(options.run, 4000, 150),
     "prompts": Kind(prompts.run, 3000, 150),
     "prompt_files": Kind(prompt_files.run, 2500, 150),
-    "traces": Kind(traces.run, 2500, 100),
+    "traces": Kind(traces.run, 2500, 80),
     "certificates": Kind(certificates.run, 2000, 60),
-    "judges": Kind(judges.run, 1500, 60),
-    "checkpoints": Kind(checkpoints.run, 2000, 60),
-    "results": Kind(results.run, 1500, 60),
-    "training": Kind(training.run, 500, 30),
+    "judges": Kind(certificates.run_judge, 1500, 60),
+    "checkpoints": Kind(checkpoints.run, 2000, 50),
+    "results": Kind(results.run, 1500, 50),
+    "training": Kind(training.run, 1000, 40),
 }
 CASES = sum(kind.cases for kind in KINDS.values())
 
@@ -45,8 +54,7 @@ def share_out(kinds: Sequence[str], cases: int | None) -> dict[str, int]:
 def prepare() -> None:
     """Make every valid input, so that workers start with them."""
     torch.set_num_threads(1)
-    for make in (
-        world.engine, world.word_engine, world.double_engine, world.judge_file, world.certificate_file,
-        world.trace_file, checkpoints._folders, results._folder, training._folder,
-    ):  # fmt: skip
+    for make in (world.engine, world.word_engine, world.double_engine, world.certificate_file, world.trace_file):
         make()
+    for make_folder in (checkpoints.folders, results.folder, training.folder):
+        make_folder()

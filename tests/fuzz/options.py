@@ -57,4 +57,4 @@ def run(rng: Random) -> None:
         return
     done = engine.generate(prompt, **given)
     options = {name: value for name, value in given.items() if name not in ("trace", "batch_size", "streamer")}
-    world.check_completion(engine, None, engine.template(**options), done)
+    world.check_completion(engine, engine.template(**options), done)

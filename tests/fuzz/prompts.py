@@ -50,4 +50,4 @@ def run(rng: Random) -> None:
         asked["chat"] = rng.random() < 0.5
     made: Any = engine.generate(given, **asked)
     for done in made if isinstance(made, list) else [made]:
-        world.check_completion(engine, None, engine.template(**asked), done)
+        world.check_completion(engine, engine.template(**asked), done)

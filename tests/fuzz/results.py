@@ -7,38 +7,40 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+from foretell.evaluation import run as evaluation
 from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import read_records
 from foretell.evaluation.report import report
-from foretell.evaluation.run import Evaluation, PreparedEvaluation, run as resume
 from tests.fuzz import world
 from tests.fuzz.mutate import damage_file
 
 RECIPES = ("full steps=4", "prophet steps=4")
+WEIGHTS = {".jsonl": 8, ".json": 4}  # of files, by suffix
 
 
-def _evaluation(out: Path) -> PreparedEvaluation:
-    what = Evaluation(str(world.word_model()), "choice", RECIPES, out, limit=2, trace=True, options={"max_new_tokens": 8})
-    return PreparedEvaluation.prepare(what, world.word_engine())
+def _prepare(out: Path) -> evaluation.PreparedEvaluation:
+    size = {"max_new_tokens": 8}
+    what = evaluation.Evaluation(str(world.word_model()), "choice", RECIPES, out, limit=2, trace=True, options=size)
+    return evaluation.PreparedEvaluation.prepare(what, world.word_engine())
 
 
 @cache
-def _folder() -> Path:
-    folder = world.word_model().parent / "results"
-    resume(_evaluation(folder))
-    report(folder).save(folder)
-    return folder
+def folder() -> Path:
+    made = world.word_model().parent / "results"
+    evaluation.run(_prepare(made))
+    report(made).save(made)
+    return made
 
 
 def run(rng: Random) -> None:
     with world.scratch() as parent:
         out = parent / "results"
-        shutil.copytree(_folder(), out)
+        shutil.copytree(folder(), out)
         files = sorted(path for path in out.rglob("*") if path.is_file() and path.suffix)
-        weighted = [path for path in files for _ in range(6 if path.suffix == ".jsonl" else 4 if path.name == "manifest.json" else 1)]
-        damage_file(rng, rng.choice(weighted))
+        (path,) = rng.choices(files, [WEIGHTS.get(path.suffix, 1) for path in files])
+        damage_file(rng, path)
         if rng.random() < 0.3:
-            records = resume(_evaluation(out))
+            records = evaluation.run(_prepare(out))
             assert {record.recipe for record in records} >= set(RECIPES)
             return
         read_manifest(out)

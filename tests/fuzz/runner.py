@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import multiprocessing
 import os
+import reprlib
 import resource
 import signal
 import sys
@@ -21,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import NamedTuple
 
 from foretell.errors import ForetellError
@@ -66,26 +66,27 @@ def judge(run: Run, kind: str, seed: int, number: int) -> Verdict:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001  a panic in Rust and SystemExit are no Exceptions
-        outcome, cause, details = FOREIGN, _describe(error), traceback.format_exc(limit=-30)
+        outcome, cause, details = FOREIGN, _describe(error), traceback.format_exc(limit=-30) + _show_input(error)
     return Verdict(outcome, cause, details, time.process_time() - start)
 
 
 def _describe(error: BaseException) -> str:
-    """Return an error with the last place in our source that it passed."""
-    where, last = "", error.__traceback__
-    for frame in _frames(error.__traceback__):
-        code = frame.tb_frame.f_code
-        if f"{os.sep}foretell{os.sep}" in code.co_filename:
-            where, last = f"{Path(code.co_filename).name}:{frame.tb_lineno} {code.co_name}", frame
-    if last is not None and not where:
-        where = f"{Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}"
-    return f"{type(error).__name__} at {where}: {str(error)[:100]!r}"
+    """Return the class of an error and the last place in our source, or in the fuzzer, that it passed."""
+    places = traceback.extract_tb(error.__traceback__)
+    ours = [one for one in places if f"{os.sep}foretell{os.sep}" in one.filename] or places
+    return f"{type(error).__name__} at {Path(ours[-1].filename).name}:{ours[-1].lineno} {ours[-1].name}"
 
 
-def _frames(at: TracebackType | None) -> Iterator[TracebackType]:
-    while at is not None:
-        yield at
-        at = at.tb_next
+def _show_input(error: BaseException) -> str:
+    """Return the variables of the case's own function, shortened."""
+    at = error.__traceback__ and error.__traceback__.tb_next
+    lines = []
+    for name, value in at.tb_frame.f_locals.items() if at else ():
+        try:
+            lines.append(f"  {name} = {reprlib.repr(value)}\n")
+        except ValueError:  # a number that Python refuses to print
+            lines.append(f"  {name} holds a huge number\n")
+    return "".join(lines)
 
 
 def run_cases(

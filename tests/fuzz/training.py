@@ -2,74 +2,59 @@
 
 from __future__ import annotations
 
-import json
+import io
 import shutil
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from foretell.train.config import DistilRecipe, TrainRecipe
 from foretell.train.log import Log
 from foretell.train.train import Training, train
 from tests.fuzz import world
-from tests.fuzz.mutate import damage_file, mutate_text, odd_value
+from tests.fuzz.mutate import damage_file, mutate_text, mutate_value
+from tests.train.conftest import spelled
 
-TRAIN = {
+TRAIN: dict[str, Any] = {
     "model": "model", "out": "out", "steps": 2, "processes": 1, "log_every": 1, "save_every": 1, "test_every": 1000,
-    "average_every": 1, "mix": {"choice": 1.0}, "rows": {"choice": 1}, "seed": 3, "ema": 0.9, "pace": [[0, 1.0], [2, 0.5]],
-    "masking": {"decoding": 0.5},
+    "average_every": 1, "mix": {"choice": 1.0}, "rows": {"choice": 1}, "seed": 3, "ema": 0.9, "clip": 1.0,
+    "pace": [[0, 1.0], [2, 0.5]], "masking": {"decoding": 0.5},
 }  # fmt: skip
-DISTIL = TRAIN | {"rounds": [[4, 2]], "pace": [[0.0, 1.0], [1.0, 1.0]]}
-del DISTIL["steps"]
+DISTIL = {name: value for name, value in TRAIN.items() if name not in ("steps", "pace")} | {"rounds": [[4, 2]]}
 
 
-def _toml(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value).replace("Infinity", "inf").replace("NaN", "nan")
-
-
-def _write(file: Path, values: dict[str, object]) -> None:
-    text = "\n".join(f"{name} = {_toml(value)}" for name, value in values.items())
-    file.write_bytes(text.encode("utf8", "surrogatepass"))
+def _write(path: Path, values: dict[str, Any], rng: Random | None = None) -> None:
+    text = "\n".join(f"{name} = {spelled(value)}" for name, value in values.items())
+    if rng is not None and rng.random() < 0.3:
+        text = mutate_text(rng, text)
+    path.write_bytes(text.encode("utf8", "surrogatepass"))
 
 
 @cache
-def _folder() -> Path:
-    folder = world.word_model().parent / "training"
-    shutil.copytree(world.word_model(), folder / "model")
-    _write(folder / "train.toml", TRAIN)
-    train(TrainRecipe.read(folder / "train.toml"))
-    return folder
+def folder() -> Path:
+    made = world.word_model().parent / "training"
+    shutil.copytree(world.word_model(), made / "model")
+    _write(made / "train.toml", TRAIN)
+    with redirect_stdout(io.StringIO()):
+        train(TrainRecipe.read(made / "train.toml"))
+    return made
 
 
 def run(rng: Random) -> None:
     with world.scratch() as parent:
-        folder = parent / "training"
-        shutil.copytree(_folder(), folder)
+        here = parent / "training"
+        shutil.copytree(folder(), here)
         if rng.random() < 0.6:
-            _read_settings(rng, folder)
+            kind, values = rng.choice(((TrainRecipe, TRAIN), (DistilRecipe, DISTIL)))
+            try:
+                _write(here / "train.toml", mutate_value(rng, values), rng)
+            except (ValueError, AttributeError):  # a number that Python refuses to print, or not a table
+                (here / "train.toml").write_text("steps = " + "9" * 5000)
+            kind.read(here / "train.toml").phase(1)
             return
-        path = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file() and "model" not in path.parts))
-        damage_file(rng, path)
-        recipe = TrainRecipe.read(folder / "train.toml")
-        resumed = Training.start(recipe, 0)
-        Log(recipe, 0, resumed.step)
-
-
-def _read_settings(rng: Random, folder: Path) -> None:
-    kind, values = rng.choice(((TrainRecipe, TRAIN), (DistilRecipe, DISTIL)))
-    changed = {**values, rng.choice(list(values)): None}
-    for name in list(changed):
-        if changed[name] is None or rng.random() < 0.05:
-            changed[name] = odd_value(rng)
-    try:
-        text = "\n".join(f"{name} = {_toml(value)}" for name, value in changed.items() if value is not None)
-    except ValueError:  # a number that Python refuses to print
-        text = "steps = " + "1" * 5000
-    text = mutate_text(rng, text) if rng.random() < 0.3 else text
-    (folder / "train.toml").write_bytes(text.encode("utf8", "surrogatepass"))
-    recipe: TrainRecipe | DistilRecipe = kind.read(folder / "train.toml")
-    recipe.phase(1)
+        files = sorted(path for path in here.rglob("*") if path.is_file() and "model" not in path.parts)
+        damage_file(rng, rng.choice(files))
+        recipe = TrainRecipe.read(here / "train.toml")
+        Log(recipe, 0, Training.start(recipe, 0).step)
