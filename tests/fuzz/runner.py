@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from random import Random
@@ -27,6 +28,7 @@ from typing import NamedTuple
 from foretell.errors import ForetellError
 
 CPU_SECONDS = 10.0
+MEMORY = 2 << 30  # bytes of address space, besides what the process has before
 CHUNK = 20  # cases that a worker takes at once
 GOOD, REFUSED, FOREIGN, CRASHED, SLOW = "good", "refused", "foreign", "crashed", "slow"
 BAD = (FOREIGN, CRASHED, SLOW)
@@ -40,7 +42,7 @@ class Limits(NamedTuple):
 
     cpu_seconds: float = CPU_SECONDS
     patience: float = 12.0  # times that many seconds may pass by the clock: a case may wait for a pipe without end
-    memory: int = 2 << 30  # bytes of address space, besides what the worker has at its start
+    memory: int = MEMORY
 
 
 class Verdict(NamedTuple):
@@ -52,12 +54,25 @@ class Verdict(NamedTuple):
     seconds: float = 0.0  # of CPU time
 
 
-def judge(run: Run, kind: str, seed: int, number: int) -> Verdict:
-    """Run one case in this process."""
+@contextmanager
+def limit_memory(extra: int) -> Iterator[None]:
+    """Let this process take only `extra` more bytes; more is a MemoryError."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    if sys.platform == "linux":
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + extra, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def judge(run: Run, kind: str, seed: int, number: int, memory: int = MEMORY) -> Verdict:
+    """Run one case in this process, whose CPU time is not limited here."""
     start = time.process_time()
     outcome, cause, details = GOOD, "", ""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), limit_memory(memory):
             warnings.simplefilter("ignore")
             run(Random(f"{kind}-{seed}-{number}"))
     except ForetellError as error:
@@ -171,17 +186,14 @@ def _work(pipe: Connection, kinds: Mapping[str, Run], seed: int, limits: Limits,
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     faulthandler.enable(log)
     faulthandler.register(signal.SIGPROF, log, chain=True)
-    if sys.platform == "linux":
-        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + limits.memory, size + limits.memory))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pipe.send(None)
     while (cases := pipe.recv()) is not None:
         for kind, number in cases:
             os.ftruncate(log, 0)
             signal.setitimer(signal.ITIMER_PROF, limits.cpu_seconds)
             faulthandler.dump_traceback_later(limits.patience * limits.cpu_seconds, exit=True, file=log)
-            verdict = judge(kinds[kind], kind, seed, number)
+            verdict = judge(kinds[kind], kind, seed, number, limits.memory)
             faulthandler.cancel_dump_traceback_later()
             signal.setitimer(signal.ITIMER_PROF, 0)
             pipe.send(verdict)
