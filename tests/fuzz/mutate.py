@@ -18,24 +18,11 @@ NUMBERS: tuple[Any, ...] = (
     *(0.0, -0.0, 0.5, 1.5, -1.5, 1e-320, 1e308, -1e308, 1e30, nan, inf, -inf),
 )
 TEXTS = (
-    *(
-        "",
-        " ",
-        "a",
-        "full",
-        "\0",
-        "a\0b",
-        "\ufeff",
-        "\ufeffa",
-        "\ud800",
-        "\udc80\udcff",
-        "\udfff\ud800",
-        "\u202eab\u202c",
-    ),
-    *("e\u0301\u0301", "\U0001f642\u200d\U0001f642", "\u2028\u2029\x85", "\r\n", "\x1b[31m", "%s%n{0}{x}", "'\"\\`$"),
-    *("<|mdm_mask|>", "<|endoftext|>", "<|eot_id|>", "[MASK]", "<mask>", "</s>", "<|startoftext|>", "true", "null"),
-    *("../../x", "/dev/zero", "/", ".", "a/b.json", "x" * 300, "1" * 5000, "__class__", "{{ 1 }}", "{% for %}", "İﬀß"),
-)
+    "", " ", "a", "full", "\0", "a\0b", "\ufeff", "\ufeffa", "\ud800", "\udc80\udcff", "\udfff\ud800", "\u202eab\u202c",
+    "e\u0301\u0301", "\U0001f642\u200d\U0001f642", "\u2028\u2029\x85", "\r\n", "\x1b[31m", "%s%n{0}{x}", "'\"\\`$",
+    "<|mdm_mask|>", "<|endoftext|>", "<|eot_id|>", "[MASK]", "<mask>", "</s>", "<|startoftext|>", "true", "null", "İﬀß",
+    "../../x", "/dev/zero", "/", ".", "a/b.json", "x" * 300, "1" * 5000, "__class__", "{{ 1 }}", "{% for %}",
+)  # fmt: skip
 _DEEP_MARK = "\x01deep"
 
 

@@ -32,6 +32,8 @@ MEMORY = 2 << 30  # bytes of address space, besides what the process has before
 CHUNK = 20  # cases that a worker takes at once
 GOOD, REFUSED, FOREIGN, CRASHED, SLOW = "good", "refused", "foreign", "crashed", "slow"
 BAD = (FOREIGN, CRASHED, SLOW)
+_SHORT = reprlib.Repr()
+_SHORT.maxdict, _SHORT.maxlist, _SHORT.maxstring, _SHORT.maxother = 20, 9, 300, 300
 
 Run = Callable[[Random], None]  # returns after a good result; raises ForetellError if the input is refused
 Case = tuple[str, int]  # kind and number
@@ -98,7 +100,7 @@ def _show_input(error: BaseException) -> str:
     lines = []
     for name, value in at.tb_frame.f_locals.items() if at else ():
         try:
-            lines.append(f"  {name} = {reprlib.repr(value)}\n")
+            lines.append(f"  {name} = {_SHORT.repr(value)}\n")
         except ValueError:  # a number that Python refuses to print
             lines.append(f"  {name} holds a huge number\n")
     return "".join(lines)

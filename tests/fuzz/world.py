@@ -195,6 +195,6 @@ def check_completion(engine: Engine, template: RequestTemplate, done: Completion
     assert all(0 <= token < engine.codec.vocab_size for token in done.tokens)
     assert all(done.tokens[offset] == token for offset, token in template.layout.pins)
     assert "<|mdm_mask|>" not in done.text
-    assert 0 < done.steps <= done.budget
+    assert 0 < done.steps <= done.budget + template.recipe.verify.passes
     assert done.forwards >= done.steps
     assert 0 <= done.response_tokens <= len(done.tokens)
