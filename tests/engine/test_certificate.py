@@ -123,8 +123,8 @@ def test_rounded_weights_are_noted(checkpoint: Path, file: Path) -> None:
 
 
 def test_a_mismatch_decodes_in_full_or_fails_as_the_user_chose(engine: foretell.Engine, file: Path) -> None:
-    asked = {"recipe": "prophet", "stop": file} | ASKED
-    other = asked | {"steps": 12}
+    asked: Any = {"recipe": "prophet", "stop": file} | ASKED
+    other: Any = asked | {"steps": 12}
     for choice in ("warn", "full", "fail"):
         same = engine.generate(PROMPT, on_mismatch=choice, **asked)
         assert (same.steps, same.notes) == (1, ())
