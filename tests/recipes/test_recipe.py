@@ -141,7 +141,7 @@ def test_reads(text: str, recipe: Recipe) -> None:
         ("full cache=dual(window=near, visible=near)", "cache gives dual's visible twice"),
         ("full stop=prophet#(q=0.2)", "cannot read stop="),
         ("full cache=dual(refresh=-false)", "must be a number, a word, true or false, got -false"),
-        ("full guidance=" + "9" * 400, "guidance must be from 0 to 1e.06, got inf"),
+        ("full guidance=" + "9" * 400, "guidance must be from 0 to 1000000, got inf"),
         ("full stop=" + "all(" * 10_000 + "never" + ")" * 10_000, "cannot read stop="),
         ("full steps=" + "-" * 90_000 + "1", "nested more than 50 deep"),
         ("full steps=a" + ".b" * 300, "nested more than 50 deep"),
