@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from foretell.errors import ForetellError, RequestError
+from foretell.errors import ForetellError, StorageError
 from foretell.workers import run_workers
 
 KEPT = "all is kept: run the same command again to resume"
@@ -23,8 +23,8 @@ def _work(ends: dict[int, str], worker: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if end == "exit":
         os._exit(3)
-    if end == "request":
-        raise RequestError("a bad request")
+    if end == "error":
+        raise StorageError("a bad file")
     if end == "bug":
         raise ZeroDivisionError("a bug")
     if end == "wait":
@@ -40,7 +40,7 @@ def _work(ends: dict[int, str], worker: int) -> None:
             rf"worker 2 of 2 \(pid \d+\) was killed by signal 9 \(SIGKILL\), perhaps for lack of memory; {KEPT}",
         ),
         ({0: "wait", 1: "exit"}, ForetellError, rf"worker 2 of 2 \(pid \d+\) ended with exit code 3; {KEPT}"),
-        ({1: "request"}, RequestError, "a bad request"),
+        ({1: "error"}, StorageError, "^a bad file$"),
         ({1: "bug"}, RuntimeError, rf"(?s)worker 2 of 2 \(pid \d+\) failed; {KEPT}\n.*ZeroDivisionError: a bug"),
     ],
 )

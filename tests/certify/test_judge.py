@@ -162,8 +162,9 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
     [
         ({"look": "txt"}, "did you mean 'text'"),
         ({"hidden": -1}, "hidden must be from 0"),
-        ({"penalty": -1.0}, "penalty must be at least 0"),
-        ({"seed": -1}, "seed must be at least 0"),
+        ({"penalty": -1.0}, "penalty must be from 0 to "),
+        ({"penalty": float("inf")}, "penalty must be from 0 to "),
+        ({"seed": -1}, "seed must be from 0 to "),
     ],
 )
 def test_nonsense_is_refused(wish: dict[str, Any], says: str) -> None:

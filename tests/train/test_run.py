@@ -7,11 +7,9 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch.multiprocessing.spawn import ProcessExitedException
 
 from foretell.errors import ForetellError, RequestError, StorageError
 from foretell.storage import lock_file
@@ -93,22 +91,7 @@ def test_a_damaged_checkpoint_says_what_to_do(trained: TrainRecipe, how: str) ->
     train(trained)
 
 
-def test_a_process_that_was_killed_is_no_error_of_ours(recipe: Recipes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spawn(*_: object, nprocs: int) -> None:
-        raise ProcessExitedException("process 1 was killed", nprocs - 1, 0, -9)
-
-    monkeypatch.setattr(run, "spawn", spawn)
-    with pytest.raises(ProcessExitedException, match="process 1 was killed"):
-        train(recipe(steps=8, processes=2))
-
-
-def test_an_error_in_one_of_several_processes_is_ours(recipe: Recipes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spawn(act: Callable[..., None], args: tuple[Any, ...], nprocs: int) -> None:
-        with pytest.raises(SystemExit):
-            act(nprocs - 1, *args)
-        raise ProcessExitedException("process 1 ended", 1, 0, 1)
-
-    monkeypatch.setattr(run, "spawn", spawn)
+def test_an_error_in_one_of_several_processes_is_ours(recipe: Recipes) -> None:
     several = recipe(steps=8, processes=2)
     several.out.mkdir()
     (several.out / "latest.json").write_text("")

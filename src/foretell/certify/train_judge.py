@@ -47,7 +47,7 @@ class JudgeConfig:
     def __post_init__(self) -> None:
         one_of("look", self.look, LOOKS, RequestError)
         whole("hidden", self.hidden, 0, 256, RequestError)
-        within("penalty", self.penalty, 0.0, error=RequestError)
+        within("penalty", self.penalty, 0.0, 1e6, RequestError)
         whole("seed", self.seed, 0, 2**63 - 1, RequestError)
 
 
