@@ -47,8 +47,8 @@ def test_a_certificate() -> None:
 
 def test_a_certificate_holds_for_the_model_of_then() -> None:
     engine = foretell.load("tiny")
-    asked: GenerateOptions = {"recipe": "prophet", "layout": "choice", "stop": OLD / "rule.json"}
-    assert engine.template(**asked, on_mismatch="fail").notes == (NO_DIGEST,)
+    asked: GenerateOptions = {"recipe": "prophet", "layout": "choice", "stop": OLD / "rule.json", "on_mismatch": "fail"}
+    assert engine.template(**asked).notes == (NO_DIGEST,)
 
 
 def test_results() -> None:
