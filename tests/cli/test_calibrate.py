@@ -60,11 +60,11 @@ def test_a_mismatch_fails_or_decodes_in_full(run: Run, checkpoint: Path, rule: P
     assert json.loads(full.stdout)["steps"] == 5
     assert "warning: so the rule is not used" in full.stderr
     assert "unknown on_mismatch 'never'" in run(*words, "--on-mismatch", "never", code=2).stderr
-    evaluate = ("eval", checkpoint, "--task", "choice", "--limit", "2", "--stop", rule, "--on-mismatch")
-    failed = run(*evaluate, "fail", "--out", tmp_path / "failed", code=2)
+    graded = ("eval", checkpoint, "--task", "choice", "--limit", "2", "--stop", rule, "--on-mismatch")
+    failed = run(*graded, "fail", "--out", tmp_path / "failed", code=2)
     assert "does not hold here" in failed.stderr
     assert not (tmp_path / "failed").exists()
-    run(*evaluate, "full", "--out", tmp_path / "full")
+    run(*graded, "full", "--out", tmp_path / "full")
     used = read_manifest(tmp_path / "full")["recipes"]
     assert used["prophet"]["recipe"] == used["full"]["recipe"] == "full block_length=16"
 
