@@ -137,8 +137,8 @@ def _find_head(network: Any) -> Callable[[Tensor], Tensor] | None:
 def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype | None) -> MaskedLM:
     """Load the masked LM in the folder of `settings`: only local files, safetensors, and transformers' own code."""
     folder = settings.file.parent
-    weights = Weights.locate(folder)
     require_extra("hf")
+    weights = Weights.locate(folder)
     mask_id = _mask_id(settings)
     _check_values("", settings.values, settings)
     for key, allowed in _FIXED.items():
