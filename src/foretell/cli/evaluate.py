@@ -11,9 +11,10 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Option
 
 from foretell.cli.generate import CHAT
+from foretell.cli.model import Device, Dtype, Model, Revision, at_revision, introduce
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def decoding_options(
     ] = False,
     workers: Annotated[int, Option(help="Number of worker processes (one torch thread each if more than one).")] = 1,
     threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
-    device: Annotated[str, Option(help="Device: cpu, cuda, cuda:1, ...")] = "cpu",
-    dtype: Annotated[str | None, Option(help="Data type: float32, bfloat16 or float16.")] = None,
+    revision: Revision = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
     quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
 ) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def window_options(
 
 def _evaluation_options(
     *,
-    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    model: Model,
     task: Annotated[str, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")],
     out: Annotated[Path, Option(help="Folder for results; run again to resume, even with a larger limit.")],
     stop: Annotated[
@@ -142,6 +144,7 @@ def sweep(
 
 def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.cli.console import note, out, say  # noqa: PLC0415
+    from foretell.cli.progress import Meter  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
     from foretell.evaluation.report import report  # noqa: PLC0415
     from foretell.evaluation.run import Evaluation, PreparedEvaluation, run  # noqa: PLC0415
@@ -150,10 +153,13 @@ def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
     stop = settings.pop("stop")
     if stop is not None:
         settings["options"]["stop"] = stop
+    settings["model"] = at_revision(settings["model"], settings.pop("revision"))
     what = Evaluation(recipes=recipes, **settings)
-    bench = PreparedEvaluation.prepare(what)
+    with Meter("loading") as meter:
+        bench = PreparedEvaluation.prepare(what, progress=meter.load)
     bench.check()
     note(bench.notes())
+    introduce(bench.engine)
     there = [record for record in read_records(what.out) if record.recipe in recipes]
     with show_progress(bench.total, there, bench.graded) as tally:
         run(bench, tally.add)

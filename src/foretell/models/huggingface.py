@@ -16,10 +16,12 @@ from foretell.extras import require_extra
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Inputs
 from foretell.loop.wrappers import with_all_columns
+from foretell.models.device import choose_dtype
 from foretell.models.family import Settings
+from foretell.models.memory import Footprint
 from foretell.models.quiet import no_progress_bars, quiet_libraries
 from foretell.models.tokenizer import has_tokenizer, mask_of, read_tokenizer
-from foretell.models.weights import missing_weights
+from foretell.models.weights import Weights, missing_weights
 
 WINDOW = 256  # the default of max_new_tokens in the engine's options
 
@@ -129,6 +131,11 @@ def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype 
         raise missing_weights(folder)
     require_extra("hf")
     mask_id = _mask_id(settings)
+    weights = Weights.locate(folder)
+    sizes = weights.sizes()
+    stored = weights.dtype(max(sizes, key=sizes.__getitem__)) if sizes else torch.float32
+    dtype = dtype or choose_dtype(device, stored, sum(sizes.values()))
+    Footprint(str(folder), sum(sizes.values()), stored=stored).check(device, dtype)
     with quiet_libraries():
         network, report = _read_network(folder, dtype)
     missing = sorted(report["missing_keys"])
@@ -137,12 +144,10 @@ def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype 
         raise ModelError(
             f"{folder}: tensor {', '.join(missing[:5])} is missing; is this a model with a masked LM head?"
         )
-    if network.dtype == torch.float16 and device.type == "cpu" and dtype is None:
-        network = network.float()
     return MaskedLM(network.to(device).requires_grad_(False).eval(), mask_id)
 
 
-def _read_network(folder: Path, dtype: torch.dtype | None) -> tuple[Any, dict[str, Any]]:
+def _read_network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     """Load the transformers model in `folder`, with transformers' report about its tensors."""
     try:
         from transformers import AutoModelForMaskedLM  # noqa: PLC0415  an extra, and slow to import
@@ -150,7 +155,7 @@ def _read_network(folder: Path, dtype: torch.dtype | None) -> tuple[Any, dict[st
         with no_progress_bars():
             network, report = AutoModelForMaskedLM.from_pretrained(
                 folder,
-                dtype=dtype or "auto",
+                dtype=dtype,
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,

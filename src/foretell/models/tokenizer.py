@@ -17,7 +17,7 @@ from foretell.models.family import Family, Settings
 _WORD_PIECE_MODELS = ("bert", "convbert", "distilbert", "electra", "mobilebert", "squeezebert")
 _WORD_PIECE_CLASSES = ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert")
 _WORD_PIECE_NAMES = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-_VOCABULARIES = ("tokenizer.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken")
+VOCABULARIES = ("tokenizer.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken")
 _MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # the usual names in masked LMs, if no file states them
 
 
@@ -40,7 +40,7 @@ def read_tokenizer(folder: Path, family: Family | None, special: Mapping[str, in
 
 def has_tokenizer(folder: Path) -> bool:
     """Return whether `folder` has a vocabulary file, readable or not."""
-    return any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern))
+    return any(path.is_file() for pattern in VOCABULARIES for path in folder.glob(pattern))
 
 
 def read_json(file: Path) -> dict[str, Any]:
