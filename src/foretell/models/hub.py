@@ -96,10 +96,13 @@ def _fetch(repo: str, revision: str | None, small: list[str], weights: list[str]
 
     _check_disk(repo, revision, {name: sizes[name] for name in small + weights})
     try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=[*map(escape, small)]))
+        names = [*map(escape, small)]
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=names, tqdm_class=_bar(shown=False)))
         family_of(Settings.read(folder))  # refuse an unknown architecture before its weights are downloaded
         # Weights come last, so that a cached copy with weights has everything else too.
-        return Path(snapshot_download(repo, revision=folder.name, allow_patterns=[*map(escape, weights)]))
+        names = [*map(escape, weights)]
+        snapshot_download(repo, revision=folder.name, allow_patterns=names, tqdm_class=_bar(shown=True))
+        return folder
     except ModelError:
         raise
     except Exception as problem:
@@ -108,6 +111,18 @@ def _fetch(repo: str, revision: str | None, small: list[str], weights: list[str]
         raise ModelError(
             f"the download of {repo} ended early ({_first_line(problem)}); load it again to continue where it ended"
         ) from problem
+
+
+def _bar(*, shown: bool) -> Any:
+    """Return huggingface_hub's progress bar, which is not shown if stderr is not a terminal."""
+    from huggingface_hub.utils.tqdm import tqdm  # noqa: PLC0415
+
+    class Bar(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            hidden = options.pop("disable", False) or not shown
+            super().__init__(*args, disable=hidden or None, **options)  # type: ignore[no-untyped-call]
+
+    return Bar
 
 
 def _check_disk(repo: str, revision: str | None, sizes: dict[str, int]) -> None:
