@@ -71,12 +71,12 @@ class Engine:
 
     def describe(self) -> str:
         """Return one line that says what runs where, in which dtype and with how much memory."""
-        size = f"{self.size / 1e9:.2f} billion" if self.size >= 1e9 else f"{self.size / 1e6:.3g} million"
+        size = f"{self.size / 1e9:.3g}B" if self.size >= 1e9 else f"{self.size / 1e6:.3g}M"
         threads = self.threads or torch.get_num_threads()
         where = f"cpu ({threads} thread{'s' if threads > 1 else ''})" if self.device.type == "cpu" else self.device
         free = "" if self.free_bytes is None else f", {format_bytes(self.free_bytes)} free"
-        weights = format_bytes(self.weight_bytes)
-        return f"{self.name}: {size} parameters, {self.dtype} on {where}, {weights} of weights{free}"
+        used = format_bytes(self.weight_bytes)
+        return f"{self.name}: {size} parameters, {self.dtype} on {where}, {used} used{free}"
 
     def count_rows(self, window: int) -> int | None:
         """Return about how many rows with this window fit into the free memory; None if that is unknown."""

@@ -71,7 +71,7 @@ def _left_in_container() -> int | None:
 
 
 def row_values(config: TransformerConfig, columns: int) -> int:
-    """Return how many numbers one row of a batch needs at most: its keys and values, one layer's states, its logits."""
+    """Return about how many numbers one row of a batch needs: keys and values, the states of one layer, and logits."""
     stored = 2 * config.layers * config.kv_heads * config.head_dim * columns
     states = columns * (6 * config.dim + 3 * config.hidden)
     return stored + states + 2 * LOGITS * (config.outputs or config.vocab_size)
