@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from foretell.cli import progress
+from foretell.cli.model import at_revision
 from foretell.cli.progress import Meter
 from foretell.engine.engine import Engine
 from tests.cli.conftest import WORDS, Run
@@ -126,5 +127,6 @@ def test_rows_that_do_not_fit_are_noted(
 
 
 def test_a_revision_is_for_hub_ids(run: Run, checkpoint: Path) -> None:
+    assert at_revision("lab/model", "v2") == "lab/model@v2"
     told = run("generate", "tiny", WORDS, "--revision", "v2", code=2).stderr
     assert "--revision is for models on the hub, which are owner/name; got tiny" in told

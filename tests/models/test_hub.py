@@ -16,6 +16,8 @@ import pytest
 import foretell
 from foretell.engine.folder import folder_of
 from foretell.errors import ModelError, RequestError
+from foretell.evaluation.manifest import read_manifest
+from foretell.evaluation.run import Evaluation
 from foretell.models import hub as ours
 from tests.models.hub_server import COMMIT, Hub, serve_hub
 
@@ -66,6 +68,20 @@ def test_only_what_is_read_is_downloaded_and_the_cache_is_used(hub: Hub, checkpo
     hub.asked.clear()
     assert foretell.load(REPO).codec.folder == folder
     assert hub.asked == [f"GET /api/models/{REPO}?blobs=true"]
+
+
+def test_results_and_certificates_name_the_hub_id(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:
+    hub.add(REPO, checkpoint)
+    what = Evaluation(REPO, "choice", ("full",), tmp_path / "out", limit=2, batch_size=1, workers=2)
+    folder_of(REPO)
+    hub.asked.clear()
+    assert len(foretell.evaluate(what)) == 2
+    assert len(hub.asked) == 1, "workers use the folder that was found"
+    manifest = read_manifest(what.out)
+    assert (manifest["model"], manifest["device"], manifest["dtype"]) == (REPO, "cpu", "float32")
+    assert manifest["model_sha256"] == foretell.load(checkpoint).fingerprint
+    made = foretell.calibrate(REPO, task="choice", limit=2, out=tmp_path / "rule.json")
+    assert made.certificate.model == REPO
 
 
 def test_a_shorter_name_for_advice(hub: Hub, checkpoint: Path) -> None:
