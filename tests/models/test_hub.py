@@ -238,9 +238,9 @@ def test_a_download_that_fails_can_be_repeated(hub: Hub, checkpoint: Path) -> No
 
 
 def test_shards_are_downloaded_without_a_single_file(hub: Hub, checkpoint: Path) -> None:
-    names = ["a.safetensors", "b.safetensors", "model.safetensors"]
+    names = ["a.safetensors", "b.safetensors", "onnx/c.safetensors", "model.safetensors"]
     assert ours._choose_files(REPO, ["config.json", *names])[1] == ["model.safetensors"]
-    assert ours._choose_files(REPO, ["config.json", *names[:2]])[1] == names[:2]
+    assert ours._choose_files(REPO, ["config.json", *names[:3]])[1] == names[:2]
 
 
 def test_the_variables_of_huggingface_hub(hub: Hub, checkpoint: Path, tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_an_engine_says_what_runs_where(
     line = "random: 0.0256M parameters, float32 on cpu (1 thread), 0 MB used, 4.0 GB free"
     assert engine.describe() == line
     assert line in caplog.text
+    assert engine.free_bytes == 4 * GB - engine.weight_bytes
     engine.size, engine.threads, engine.device, engine.free_bytes = 8_015_581_184, None, torch.device("cuda:0"), None
     assert engine.describe() == "random: 8.02B parameters, float32 on cuda:0, 0 MB used"
 
