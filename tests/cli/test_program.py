@@ -186,7 +186,7 @@ def test_a_terminal_without_these_characters(checkpoint: Path, tmp_path: Path) -
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     file = tmp_path / "run.npz"
     watched = program("generate", checkpoint, WORDS, "-r", "prophet", "-w", "--trace", file, env=ascii_only)
-    assert (watched.returncode, watched.stderr) == (0, "")
+    assert (watched.returncode, len(watched.stderr.splitlines())) == (0, 1)
     assert "The answer is [" in watched.stdout
     assert " >= " in watched.stdout
     assert watched.stdout.endswith(" s . settled early\n")
@@ -280,7 +280,7 @@ def test_a_closed_pipe_is_quiet(checkpoint: Path, tmp_path: Path) -> None:
     assert json.loads(process.stdout.readline())["steps"] == 21
     process.stdout.close()
     assert process.wait(timeout=150) == 141
-    assert process.stderr.read() == ""
+    assert process.stderr.read().startswith("random: ")
     process.stderr.close()
 
 

@@ -727,5 +727,6 @@ def test_all_is_sorted_and_there() -> None:
 
 
 def test_import_is_light() -> None:
-    code = "import sys, foretell; print([m for m in ('matplotlib', 'typer', 'transformers') if m in sys.modules])"
+    names = ("huggingface_hub", "matplotlib", "transformers", "typer")
+    code = f"import sys, foretell; foretell.load('tiny'); print([m for m in {names} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -101,6 +101,18 @@ def test_prompts_may_be_added_at_the_end(checkpoint: Path, tmp_path: Path) -> No
         evaluate(other)
 
 
+def test_a_folder_of_a_version_that_did_not_state_its_dtype_is_resumed(checkpoint: Path, tmp_path: Path) -> None:
+    evaluate(plan(checkpoint, tmp_path))
+    file = tmp_path / "manifest.json"
+    stated = json.loads(file.read_text())
+    assert stated["dtype"] == "float32"
+    file.write_text(json.dumps(stated | {"dtype": None}))
+    assert len(evaluate(plan(checkpoint, tmp_path, dtype="fp32"))) == 10
+    file.write_text(json.dumps(stated))
+    with pytest.raises(RequestError, match='dtype: "float32" before, "bfloat16" now'):
+        evaluate(plan(checkpoint, tmp_path, dtype="bf16"))
+
+
 def test_a_run_killed_while_it_grows_is_resumed(checkpoint: Path, tmp_path: Path) -> None:
     """The manifest lists more examples than there are results, and the last line is incomplete."""
     few = evaluate(plan(checkpoint, tmp_path))

@@ -261,7 +261,7 @@ def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
     folder = write(tmp_path, KINDS["bert"]())
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-50])
-    with pytest.raises(ModelError, match="cut short"):
+    with pytest.raises(ModelError, match="not a complete safetensors file"):
         load_model(folder)
     file.rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"no model\.safetensors"):

@@ -33,7 +33,7 @@ def test_every_format_is_decoded_and_compared(run: Run, checkpoint: Path, tmp_pa
     }
     folders = [path.parent for path in tmp_path.glob("work/*/traced/sudoku/full/5/manifest.json")]
     decoded = {(one["dtype"], one["quantize"]): folder for folder in folders for one in [read_manifest(folder)]}
-    assert {*decoded} == {(None, None), ("bfloat16", None), (None, "int8")}
+    assert {*decoded} == {("float32", None), ("bfloat16", None), ("float32", "int8")}
     gaps = [next(folder.glob("traces/*.npz")) for folder in decoded.values()]
     first, *others = (load_traces(file)[0].gap[0] for file in gaps)
     assert not any(torch.equal(first, other) for other in others), "each was decoded by the model in its own format"

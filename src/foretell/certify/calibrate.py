@@ -13,7 +13,6 @@ from foretell.certify.replay import Case, run_study
 from foretell.certify.search import Families, FamilySearch, RiskGoal, Trial, find_fastest
 from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
-from foretell.engine.folder import folder_of
 from foretell.engine.request import Layout
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
@@ -23,6 +22,7 @@ from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch, run
 from foretell.extras import require_extra
 from foretell.loop.protocols import Stop
+from foretell.models.load import Progress
 from foretell.policies.cache.off import Off
 from foretell.policies.stop.combined import All, each
 from foretell.policies.stop.families import ALL, Family, check_member, with_token_clock
@@ -65,11 +65,11 @@ class Calibration:
     other: PreparedEvaluation | None = None  # the recipe to compare answers with; None: the decodings themselves
 
     @classmethod
-    def prepare(cls, what: Evaluation, goal: RiskGoal) -> Calibration:
+    def prepare(cls, what: Evaluation, goal: RiskGoal, progress: Progress | None = None) -> Calibration:
         """Check all inputs before anything is decoded. `what` has one recipe; its own stopping rule is ignored."""
         require_extra("lab")
         families = goal.families
-        bench, orders = without_stopping(what, _combine_readers(families), families[0].region)
+        bench, orders = without_stopping(what, _combine_readers(families), families[0].region, progress)
         recipe = replace(orders[0].recipe, stop=Never())
         if recipe.transfer.parallel:
             families = tuple(map(with_token_clock, families))
@@ -163,7 +163,7 @@ class Calibration:
             window=first.length,
             answer=first.answer and list(first.answer),
             pins=[list(pin) for pin in first.pins] if len(pins) == 1 else None,
-            model=folder_of(what.model).name,
+            model=engine.name,
             model_sha256=engine.fingerprint,
             dtype=engine.dtype,
             task=None if what.task == Prompts.name else what.task,

@@ -16,6 +16,7 @@ from foretell.evaluation.benchmarks.prompts import Given, Prompts, format_prompt
 from foretell.evaluation.run import Evaluation, PreparedEvaluation
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.loop.protocols import Region, Stop
+from foretell.models.load import Progress
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.combined import All
@@ -25,15 +26,16 @@ from foretell.storage import check_writable, is_folder, make_folder, write_file
 
 
 def without_stopping(
-    what: Evaluation, rule: Stop, region: Region | None = None
+    what: Evaluation, rule: Stop, region: Region | None = None, progress: Progress | None = None
 ) -> tuple[PreparedEvaluation, list[RequestTemplate]]:
     """Prepare decodings that never stop, on which `rule` can be replayed, and return one request template per example.
 
     `what` has one recipe; its own stopping rule is ignored. `region` is the region that the rule reads if the recipe
-    names none. All inputs are checked here.
+    names none, and `progress` that of `load`. All inputs are checked here.
     """
     (text,) = what.recipes
-    stopping = PreparedEvaluation.prepare(replace(what, recipes=(f"{text} stop={format_value(rule)}",), trace=True))
+    asked = replace(what, recipes=(f"{text} stop={format_value(rule)}",), trace=True)
+    stopping = PreparedEvaluation.prepare(asked, progress=progress)
     (way,) = stopping.recipes
     if region is not None and way.recipe.region == Fixed():
         way = replace(way, recipe=replace(way.recipe, region=region))

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from foretell.certify.decodings import evaluation_for, example_key, without_stopping
 from foretell.certify.outcomes import batch_traces
 from foretell.certify.replay import Case, run_study
-from foretell.engine.folder import folder_of
 from foretell.errors import RequestError, one_of, whole, within
 from foretell.evaluation.benchmarks.prompts import Given
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch
+from foretell.models.load import Progress
 from foretell.policies.cache.off import Off
 from foretell.policies.stop.features import ANSWER, FEATURES, features
 from foretell.policies.stop.head import Head
@@ -74,9 +74,9 @@ class JudgeTraining:
     config: JudgeConfig
 
     @classmethod
-    def prepare(cls, what: Evaluation, config: JudgeConfig) -> JudgeTraining:
+    def prepare(cls, what: Evaluation, config: JudgeConfig, progress: Progress | None = None) -> JudgeTraining:
         """Check all inputs before anything is decoded."""
-        bench, orders = without_stopping(what, Sure())
+        bench, orders = without_stopping(what, Sure(), progress=progress)
         cache = orders[0].recipe.cache
         if config.look == "text" and cache != Off():
             raise RequestError(
@@ -87,8 +87,12 @@ class JudgeTraining:
 
     def run(self, watch: Watch | None = None) -> TrainedJudge:
         """Decode the examples that are not stored yet, and train."""
-        what = self.bench.evaluation
-        named = {"model": folder_of(what.model).name, "model_sha256": self.bench.engine.fingerprint, "task": what.task}
+        engine = self.bench.engine
+        named = {
+            "model": engine.name,
+            "model_sha256": engine.fingerprint,
+            "task": self.bench.evaluation.task,
+        }
         return fit_judge(run_study(self.bench, watch).cases, self.config, named)
 
 

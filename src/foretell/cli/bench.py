@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Option
 
+from foretell.cli.model import Device, Dtype, Model, Revision, at_revision
 from foretell.errors import RequestError, whole
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ SEED = 0
 
 
 def bench(
-    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    model: Model,
     file: Annotated[str | None, Option(help="File of prompts: JSON lines or .txt (default: word problems).")] = None,
     requests: Annotated[int, Option(help="Number of word problems, if there is no file.")] = 16,
     recipe: Annotated[
@@ -37,8 +38,9 @@ def bench(
     block_length: Annotated[int | None, Option(help="Length of a block in tokens.")] = None,
     suffix: Annotated[str | None, Option(help='Text pinned before the answer, e.g. "The answer is".')] = None,
     answer_length: Annotated[int | None, Option(help="Length of the answer in tokens.")] = None,
-    device: Annotated[str, Option(help="Device: cpu, cuda, cuda:1, ...")] = "cpu",
-    dtype: Annotated[str | None, Option(help="Data type: float32, bfloat16 or float16.")] = None,
+    revision: Revision = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
     threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
     quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
@@ -52,17 +54,18 @@ def bench(
     from foretell.bench.queues import serving_modes  # noqa: PLC0415
     from foretell.bench.timing import time_in_turns  # noqa: PLC0415
     from foretell.cli.console import note, out, say  # noqa: PLC0415
-    from foretell.cli.model import open_engine  # noqa: PLC0415
+    from foretell.cli.model import introduce, open_engine  # noqa: PLC0415
 
     given = dict(locals())
     options = {name: given[name] for name in _OPTIONS if given[name] is not None}
     for name in ("requests", "batch_size", "rounds"):
         whole(f"--{name.replace('_', '-')}", given[name], 1, error=RequestError)
     prompts = _read_prompts(file, requests)
-    engine = open_engine(model, device, dtype, threads, compile=compile_, quantize=quantize)
+    engine = open_engine(at_revision(model, revision), device, dtype, threads, compile=compile_, quantize=quantize)
     texts = tuple(dict.fromkeys(recipe or RECIPES))
     templates = {text: engine.template(recipe=text, **_with_layout(engine, options)) for text in texts}
     note(remark for template in templates.values() for remark in template.notes)
+    introduce(engine)
     every = {
         (text, service): way
         for text, template in templates.items()

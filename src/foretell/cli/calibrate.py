@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Option
 
 from foretell.cli.evaluate import decoding_options, window_options, with_options
+from foretell.cli.model import Model, at_revision, introduce
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,7 +22,7 @@ NEAR = 4  # rules shown on either side of the fastest certified one
 @with_options(decoding_options, window_options)
 def calibrate(
     settings: dict[str, Any],
-    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    model: Model,
     out: Annotated[Path, Option(help="File to write the rule to; use it with --stop.")] = Path("rule.json"),
     task: Annotated[str | None, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")] = None,
     prompts: Annotated[
@@ -71,13 +72,18 @@ def calibrate(
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.evaluate import show_progress  # noqa: PLC0415
+    from foretell.cli.progress import Meter  # noqa: PLC0415
     from foretell.policies.stop.families import ALL, Family, judge_family  # noqa: PLC0415
 
     families: list[str | Family] = [*(family or []), *([] if judge is None else [judge_family(judge)])]
     goal = RiskGoal(risk, confidence, loss, families or ALL, against)
     options = settings.pop("options")
-    plan = Calibration.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **settings), goal)
+    model = at_revision(model, settings.pop("revision"))
+    what = evaluation_for(model, task, prompts, recipe, out, work, options, **settings)
+    with Meter("loading") as meter:
+        plan = Calibration.prepare(what, goal, meter.load)
     note(plan.notes)
+    introduce(plan.bench.engine)
     with show_progress(plan.total, plan.finished, graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.certificate.save(out)

@@ -30,11 +30,12 @@ def demo(
     from rich.text import Text  # noqa: PLC0415
 
     from foretell.cli.console import out  # noqa: PLC0415
-    from foretell.cli.model import open_engine  # noqa: PLC0415
+    from foretell.cli.model import introduce, open_engine  # noqa: PLC0415
     from foretell.cli.race import play, run  # noqa: PLC0415
 
     within("--seconds", seconds, 0.0, LONGEST_PAUSE, RequestError)
     console, engine = out(), open_engine(MODEL)
+    introduce(engine)
     heading = f"The bundled model: full decoding (full) and Prophet ({RECIPE}), on the same clock."
     console.print(Text(heading, style="bold"), "\n")
     races = []

@@ -11,9 +11,10 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Option
 
 from foretell.cli.generate import CHAT, ON_MISMATCH
+from foretell.cli.model import Device, Dtype, Model, Revision, at_revision, introduce
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ def decoding_options(
     ] = None,
     workers: Annotated[int, Option(help="Number of worker processes (one torch thread each if more than one).")] = 1,
     threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
-    device: Annotated[str, Option(help="Device: cpu, cuda, cuda:1, ...")] = "cpu",
-    dtype: Annotated[str | None, Option(help="Data type: float32, bfloat16 or float16.")] = None,
+    revision: Revision = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
     quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
 ) -> dict[str, Any]:
@@ -68,7 +70,7 @@ def window_options(
 
 def _evaluation_options(
     *,
-    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    model: Model,
     task: Annotated[str, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")],
     out: Annotated[Path, Option(help="Folder for results; run again to resume, even with a larger limit.")],
     stop: Annotated[
@@ -150,6 +152,7 @@ def sweep(
 
 def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
     from foretell.cli.console import note, out, say  # noqa: PLC0415
+    from foretell.cli.progress import Meter  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
     from foretell.evaluation.report import report  # noqa: PLC0415
     from foretell.evaluation.run import Evaluation, PreparedEvaluation, run  # noqa: PLC0415
@@ -157,10 +160,13 @@ def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
     require_extra("lab")
     given = {name: settings.pop(name) for name in ("stop", "on_mismatch")}
     settings["options"] |= {name: value for name, value in given.items() if value is not None}
+    settings["model"] = at_revision(settings["model"], settings.pop("revision"))
     what = Evaluation(recipes=recipes, **settings)
-    bench = PreparedEvaluation.prepare(what)
+    with Meter("loading") as meter:
+        bench = PreparedEvaluation.prepare(what, progress=meter.load)
     bench.check()
     note(bench.notes())
+    introduce(bench.engine)
     there = [record for record in read_records(what.out) if record.recipe in recipes]
     with show_progress(bench.total, there, bench.graded) as tally:
         run(bench, tally.add)

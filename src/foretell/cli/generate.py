@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
+from foretell.cli.model import Device, Dtype, Model, Revision, at_revision
 from foretell.errors import ForetellError, RequestError, whole, within
 from foretell.storage import check_writable, is_folder
 
@@ -31,7 +32,7 @@ def _option(text: str, *names: str) -> Any:
 
 
 def generate(
-    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    model: Model,
     prompt: Annotated[str | None, Argument(help="The prompt; - reads it from standard input.")] = None,
     file: Annotated[
         str | None, Option(help="File of prompts: JSON lines, or .txt with one per line; - for stdin.")
@@ -67,8 +68,9 @@ def generate(
     ] = False,
     seed: Annotated[int, _option("Random seed.")] = 0,
     batch_size: Annotated[int, _option("Number of prompts decoded together.")] = 8,
-    device: Annotated[str, _option("Device: cpu, cuda, cuda:1, ...")] = "cpu",
-    dtype: Annotated[str | None, _option("Data type: float32, bfloat16 or float16.")] = None,
+    revision: Revision = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
     threads: Annotated[int | None, _option("Number of torch threads (default: 1 for small models).")] = None,
     compile_: Annotated[bool, _option("Use torch.compile.", "--compile")] = False,
     quantize: Annotated[str | None, _option("Quantize the weights: int8.")] = None,
@@ -89,7 +91,7 @@ def generate(
     options["recipe"] = " ".join([recipe, *(set_ or [])])
     output = Output(batch_size, as_json=json, trace=trace, out=out, watch=watch, delay=delay)
     machine = {name: given[name] for name in ("device", "dtype", "threads", "quantize")} | {"compile": compile_}
-    run(output, options, model, prompt, file, machine)
+    run(output, options, at_revision(model, revision), prompt, file, machine)
 
 
 _OPTIONS = (
@@ -134,7 +136,7 @@ def run(
 ) -> None:
     """Check everything before the first step, then decode; a bad prompt in a file does not stop the others."""
     from foretell.cli.console import note  # noqa: PLC0415
-    from foretell.cli.model import open_engine  # noqa: PLC0415
+    from foretell.cli.model import check_rows, introduce, open_engine  # noqa: PLC0415
     from foretell.cli.prompts import gather  # noqa: PLC0415
     from foretell.engine.certificate import stop_of  # noqa: PLC0415
     from foretell.recipes.presets import parse  # noqa: PLC0415
@@ -145,7 +147,11 @@ def run(
         options["stop"] = stop_of(options["stop"])
     engine = open_engine(model, **machine)
     template = engine.template(**options)
+    if not asked[0].where:  # the prompt was an argument, not a line of a file
+        engine.request(asked[0].prompt, template)
     note(template.notes)
+    introduce(engine)
+    check_rows(engine, 1 if output.watch else min(output.batch_size, len(asked)), template.layout.length)
     failed = deliver(output, engine, template, asked, title=options["recipe"])
     if failed:
         raise Exit(code=1)
@@ -165,8 +171,6 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
         ledger = stack.enter_context(Ledger(output.out)) if output.out else None
         for index, done in _decode(output, engine, template, asked, title, stack):
             if isinstance(done, Failure):
-                if not asked[index].where:  # the prompt was an argument, not a line of a file
-                    raise done.error
                 problem(f"error: {asked[index].where}: {done}")
             else:
                 finished[index] = done
@@ -184,11 +188,20 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
 def _decode(
     output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str, stack: ExitStack
 ) -> Iterator[tuple[int, Completion | Failure]]:
+    from foretell.cli.progress import Meter  # noqa: PLC0415
+
     traced = output.trace is not None
     if output.watch:
         yield from _watch(output, engine, template, asked, title)
         return
     pairs = [(one.prompt, template) for one in asked]
+    if len(pairs) == 1:
+        with Meter("decoding") as meter:
+            if not output.as_json:
+                meter.begin()
+            results = list(engine.generate_iter(pairs, trace=traced, errors="return", observers=[meter.observe]))
+        yield from results
+        return
     tick = _start_progress(len(pairs), stack)
     for index, done in engine.generate_iter(pairs, trace=traced, batch_size=output.batch_size, errors="return"):
         yield index, done
@@ -215,13 +228,13 @@ def _watch(
 
 
 def _start_progress(total: int, stack: ExitStack) -> Any:
-    """Show a progress bar on stderr if there are many prompts and a terminal; return the function that moves it."""
+    """Show a progress bar on stderr if there is a terminal; return the function that moves it."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     from foretell.cli.console import err  # noqa: PLC0415
 
     console = err()
-    if total == 1 or not console.is_terminal:
+    if not console.is_terminal:
         return lambda: None
     columns = (TextColumn("decoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # Redirect stdout through the bar only if both use the terminal; a file must get its lines unchanged.

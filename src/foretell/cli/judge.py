@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Option
 
 from foretell.cli.evaluate import decoding_options, window_options, with_options
+from foretell.cli.model import Model, at_revision, introduce
 
 
 @with_options(decoding_options, window_options)
 def judge(
     settings: dict[str, Any],
-    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    model: Model,
     out: Annotated[Path, Option(help="File to write the judge to.")] = Path("judge.json"),
     task: Annotated[str | None, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")] = None,
     prompts: Annotated[Path | None, Option(help="File of prompts instead of a task.")] = None,
@@ -40,11 +41,16 @@ def judge(
     from foretell.cli.console import out as console  # noqa: PLC0415
     from foretell.cli.console import say  # noqa: PLC0415
     from foretell.cli.evaluate import show_progress  # noqa: PLC0415
+    from foretell.cli.progress import Meter  # noqa: PLC0415
     from foretell.evaluation.records import read_records  # noqa: PLC0415
 
     config = JudgeConfig(look, hidden, penalty, settings["seed"])
     options = settings.pop("options")
-    plan = JudgeTraining.prepare(evaluation_for(model, task, prompts, recipe, out, work, options, **settings), config)
+    model = at_revision(model, settings.pop("revision"))
+    what = evaluation_for(model, task, prompts, recipe, out, work, options, **settings)
+    with Meter("loading") as meter:
+        plan = JudgeTraining.prepare(what, config, meter.load)
+    introduce(plan.bench.engine)
     with show_progress(plan.bench.total, read_records(plan.bench.evaluation.out), graded=plan.bench.graded) as tally:
         made = plan.run(tally.add)
     made.save(out)

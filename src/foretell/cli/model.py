@@ -1,25 +1,65 @@
-"""Load a model for a command."""
+"""Load a model for a command, and say what runs where."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from foretell.errors import RequestError
 
 if TYPE_CHECKING:
     from foretell.engine.engine import Engine
 
+Model = Annotated[
+    str, Argument(help="A checkpoint folder, a bundled model's name, or a model on the Hugging Face hub (owner/name).")
+]
+Revision = Annotated[str | None, Option(help="Branch, tag or commit of a model on the hub.")]
+Device = Annotated[str, Option(help="Device: auto, cpu, cuda, cuda:1, mps, ...")]
+Dtype = Annotated[str, Option(help="Data type: auto, float32, bfloat16 (bf16) or float16 (fp16).")]
+
 
 def open_engine(
     model: str,
-    device: str = "cpu",
-    dtype: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
     threads: int | None = None,
     *,
     compile: bool = False,  # noqa: A002  torch's own word
     quantize: str | None = None,
 ) -> Engine:
-    """Load a model by its folder or bundled name, and set the number of threads."""
+    """Load a model by its folder, bundled name or hub id, with a progress bar, and set the number of threads."""
+    from foretell.cli.progress import Meter  # noqa: PLC0415
     from foretell.engine.engine import load  # noqa: PLC0415
 
-    engine = load(model, device, dtype, compile=compile, quantize=quantize)
+    with Meter("loading") as meter:
+        engine = load(model, device, dtype, compile=compile, quantize=quantize, progress=meter.load)
     engine.use_threads(threads)
     return engine
+
+
+def introduce(engine: Engine) -> None:
+    """Print on stderr what runs where; after all checks, so that a mistake is reported in a single line."""
+    from foretell.cli.console import say  # noqa: PLC0415
+
+    say(engine.describe(), style="dim")
+
+
+def check_rows(engine: Engine, rows: int, window: int) -> None:
+    """Print a note if a batch of this many rows with this window may not fit into memory."""
+    from foretell.cli.console import note  # noqa: PLC0415
+
+    fit = engine.count_rows(window)
+    if fit is not None and rows > fit:
+        note([f"about {fit} of {rows} rows fit into the free memory at the same time: lower --batch-size"])
+
+
+def at_revision(model: str, revision: str | None) -> str:
+    """Return the hub id with its revision."""
+    from foretell.models.hub import is_hub_id  # noqa: PLC0415
+
+    if revision is None:
+        return model
+    if not is_hub_id(model):
+        raise RequestError(f"--revision is for models on the hub, which are owner/name; got {model}")
+    return f"{model}@{revision}"

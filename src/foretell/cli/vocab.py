@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
+from foretell.cli.model import Model, Revision, at_revision
 from foretell.errors import RequestError
 
 LARGE = 5_000  # most words listed without --all
 
 
 def vocab(
-    model: Annotated[str, Argument(help="A checkpoint folder or the name of a bundled model.")],
+    model: Model,
     grep: Annotated[
         str | None, Option("--grep", "-g", help="List only words that match this regular expression.")
     ] = None,
+    revision: Revision = None,
     every: Annotated[bool, Option("--all", help="List every word, one per line, however many there are.")] = False,
 ) -> None:
     """List the words in a model's vocabulary."""
@@ -27,7 +29,7 @@ def vocab(
     from foretell.engine.codec import Codec  # noqa: PLC0415
     from foretell.engine.engine import folder_of  # noqa: PLC0415
 
-    words = Codec.load(folder_of(model)).words()
+    words = Codec.load(folder_of(at_revision(model, revision))).words()
     shown = _filter(words, grep)
     if every:
         print("\n".join(shown))

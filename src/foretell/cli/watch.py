@@ -114,9 +114,13 @@ def log_line(canvas: Canvas) -> str:
     assert frame is not None, "nothing has been decoded yet"
     line = f"step {frame.step + 1:>3}/{frame.budget}  p {frame.progress:.2f}"
     if frame.gauge is not None:
-        value, bar = frame.gauge
-        line += f"  {frame.measure} {_number(value)} {'≥' if value >= bar else '<'} {_number(bar).strip()}"
+        line += f"  {comparison(frame.measure, *frame.gauge)}"
     return f"{line}  {canvas.line()}"
+
+
+def comparison(measure: str, value: float, bar: float) -> str:
+    """Return what a stopping rule measured, next to its threshold."""
+    return f"{measure} {_number(value)} {'≥' if value >= bar else '<'} {_number(bar).strip()}"
 
 
 def _log(frames: Iterator[Frame], canvas: Canvas, console: Console, title: str) -> Completion:

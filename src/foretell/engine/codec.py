@@ -18,6 +18,7 @@ from foretell.loop.spelling import Spelling, is_part, printable
 from foretell.models.chat import ChatTemplate, Message, check_messages
 from foretell.models.control import ControlTokens, unused_character
 from foretell.models.family import Family, Settings
+from foretell.models.hub import repo_of
 from foretell.models.load import BUNDLED, FAMILIES, family_of
 from foretell.models.tokenizer import (
     documented_tokens,
@@ -127,7 +128,7 @@ class Codec:
             raise RequestError(f"{self.folder}: has no tokenizer, so it cannot read text; give token ids")
 
     def _advice(self) -> str:
-        name = self.folder.name if self.folder.parent == BUNDLED else self.folder
+        name = repo_of(self.folder) or (self.folder.name if self.folder.parent == BUNDLED else self.folder)
         return f"; list its words with: foretell vocab {name}"
 
     def chat(self, messages: Sequence[Message] | str, special_tokens: bool = False) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,22 +26,24 @@ from foretell.engine.options import (
     make_template,
     without_text,
 )
-from foretell.engine.outcome import FailedRequest, Outcome, Usage
+from foretell.engine.outcome import FailedRequest, Observer, Outcome, Usage
 from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_ids
 from foretell.engine.request import Layout, Request
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.threads import with_threads
 from foretell.errors import ForetellError, RequestError, one_of, show, whole
 from foretell.loop.protocols import Denoiser
+from foretell.models.device import AUTO, SMALL, choose_device
 from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
-from foretell.models.load import BUNDLED, load_model
-from foretell.models.transformer import UNBOUNDED
+from foretell.models.hub import repo_of
+from foretell.models.load import BUNDLED, Progress, load_model
+from foretell.models.memory import COLUMNS, format_bytes, free_memory, row_values, tensor_bytes
+from foretell.models.transformer import UNBOUNDED, Transformer
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
 _COUNTING = threading.Lock()
 AHEAD = 256  # requests of a list among which prompts of similar length are grouped
 MOST_THREADS = 1024  # far more than cores; torch ends the process if the system has no room for them
-SMALL = 50_000_000  # parameters up to which several threads are slower than one
 
 
 class Streamer(Protocol):
@@ -66,15 +69,37 @@ class Engine:
         self.device = weights[0].device if weights else torch.device("cpu")
         self.dtype = str(weights[0].dtype).removeprefix("torch.") if weights else None
         self.size = sum(weight.numel() for weight in weights)
+        self.weight_bytes = sum(map(tensor_bytes, weights))
+        self.free_bytes: int | None = None  # of the device's memory, after the weights; `load` sets it
         # Torch threads while this model decodes; None: torch's default.
         self.threads = 1 if self.size <= SMALL else None
         self.context = int(getattr(_unwrap(model), "context", UNBOUNDED))
         self.usage = Usage()  # columns of all requests that went through `generate` and `generate_iter`
 
     def __repr__(self) -> str:
-        return (
-            f"Engine({self.codec.folder.name}: {self.size / 1e6:.3g} million parameters, {self.dtype}, {self.device})"
-        )
+        return f"Engine({self.name}: {self.size / 1e6:.3g} million parameters, {self.dtype}, {self.device})"
+
+    @property
+    def name(self) -> str:
+        """The model's hub id, or the name of its folder."""
+        return repo_of(self.codec.folder) or self.codec.folder.absolute().name
+
+    def describe(self) -> str:
+        """Return one line that says what runs where, in which dtype and with how much memory."""
+        size = f"{self.size / 1e9:.3g}B" if self.size >= 1e9 else f"{self.size / 1e6:.3g}M"
+        threads = self.threads or torch.get_num_threads()
+        where = f"cpu ({threads} thread{'s' if threads > 1 else ''})" if self.device.type == "cpu" else self.device
+        free = "" if self.free_bytes is None else f", {format_bytes(self.free_bytes)} free"
+        used = format_bytes(self.weight_bytes)
+        return f"{self.name}: {size} parameters, {self.dtype} on {where}, {used} used{free}"
+
+    def count_rows(self, window: int) -> int | None:
+        """Return about how many rows with this window fit into the free memory; None if that is unknown."""
+        network = _network(self.model)
+        if self.free_bytes is None or not isinstance(network, Transformer):
+            return None
+        values = row_values(network.config, min(self.context, max(COLUMNS, 2 * window)))
+        return max(0, self.free_bytes) // (values * network.embed.weight.element_size())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -147,6 +172,7 @@ class Engine:
         trace: bool = ...,
         batch_size: int = ...,
         errors: Literal["raise"] = ...,
+        observers: Sequence[Observer] = ...,
     ) -> Iterator[tuple[int, Completion]]: ...
 
     @overload
@@ -157,6 +183,7 @@ class Engine:
         trace: bool = ...,
         batch_size: int = ...,
         errors: Literal["return"],
+        observers: Sequence[Observer] = ...,
     ) -> Iterator[tuple[int, Completion | Failure]]: ...
 
     def generate_iter(
@@ -166,12 +193,14 @@ class Engine:
         trace: bool = False,
         batch_size: int = 8,
         errors: Literal["raise", "return"] = "raise",
+        observers: Sequence[Observer] = (),
     ) -> Iterator[tuple[int, Completion]] | Iterator[tuple[int, Completion | Failure]]:
         """Decode prompts, each with its own template; yields (index, completion) in the order in which they finish.
 
         All requests are checked before the first step. `errors="raise"` raises the first error; "return" yields a
         `Failure` for each invalid request and then decodes the others. A request can also fail later, for example if
         the model returns NaN for it; the others are not affected. Errors that the model raises end everything.
+        `observers` are called with every step and the row of each request.
         """
         one_of("errors", errors, ("raise", "return"), RequestError)
         whole("batch_size", batch_size, 1, error=RequestError)
@@ -180,7 +209,7 @@ class Engine:
         accepted: list[tuple[int, RequestTemplate]] = []  # by ticket
         for index, (prompt, template) in enumerate(prompts):
             try:
-                scheduler.submit(self.request(prompt, template))
+                scheduler.submit(self.request(prompt, template), *observers)
             except ForetellError as error:
                 failed.append((index, Failure(error)))
             else:
@@ -302,20 +331,28 @@ class Engine:
 
 def load(
     model: str | Path,
-    device: str = "cpu",
-    dtype: str | torch.dtype | None = None,
+    device: str | torch.device = AUTO,
+    dtype: str | torch.dtype | None = AUTO,
     *,
+    revision: str | None = None,
     compile: bool = False,  # noqa: A002  named after torch.compile
     quantize: str | None = None,
+    progress: Progress | None = None,
 ) -> Engine:
-    """Load an engine from a checkpoint folder, or a bundled model by its name.
+    """Load an engine from a checkpoint folder, a bundled model by its name, or a model on the Hugging Face hub.
 
-    `quantize="int8"` rounds the weights between embedding and head, `compile=True` compiles the layers with torch.
-    Either may change a token if two are almost equally likely; int8 may also change other tokens.
+    `device="auto"` is CUDA, then MPS, then the CPU. `dtype="auto"` is the stored dtype where the hardware computes in
+    it, and float32 for small models. `revision` is a branch, tag or commit on the hub. `progress` is called with the
+    bytes loaded so far and with all bytes. `quantize="int8"` rounds the weights between embedding and head,
+    `compile=True` compiles the layers with torch. Either may change a token if two are almost equally likely; int8
+    may also change other tokens.
     """
-    folder = folder_of(model)
+    target = choose_device(device)
     check_quantize(quantize)
-    loaded, codec = load_model(folder, device=device, dtype=dtype), Codec.load(folder)
+    folder = folder_of(model, revision)
+    free = free_memory(target)
+    loaded = load_model(folder, target, dtype, quantize=quantize, progress=progress)
+    codec = Codec.load(folder)
     if quantize is not None:
         quantize_weights(_network(loaded))
     if compile:
@@ -323,6 +360,9 @@ def load(
     engine = Engine(loaded, codec, layouts_of(folder))
     if quantize is not None:
         engine.dtype = f"{engine.dtype}+{quantize}"  # part of what a certificate is valid for
+    # Weights that stay in their file count as free memory until they are read, so memory is measured before.
+    engine.free_bytes = None if free is None else free - engine.weight_bytes
+    logging.getLogger("foretell").info(engine.describe())
     return engine
 
 

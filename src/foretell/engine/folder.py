@@ -1,4 +1,4 @@
-"""Checkpoint folders: finding bundled models by name, and reading the layouts that a folder describes."""
+"""Checkpoint folders: finding them by path, bundled name or hub id, and reading the layouts that a folder describes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tokenizers.models import BPE
 from foretell.engine.codec import Codec
 from foretell.engine.options import ANSWER, GenerateOptions, Options, make_template
 from foretell.errors import ModelError, RequestError, StorageError, one_of, show, unknown
+from foretell.models.hub import download, is_hub_id
 from foretell.models.load import BUNDLED
 from foretell.storage import convert, load_json
 
@@ -31,15 +32,23 @@ NOT_THE_MODELS = {
 }  # options that only a request may set
 
 
-def folder_of(model: str | Path) -> Path:
-    """Return the folder of a checkpoint, given as a path or as the name of a bundled model."""
-    folder = Path(model)
-    if folder.exists():
-        return folder
-    bundled = [path.parent.name for path in BUNDLED.glob("*/model.safetensors")]
-    if str(model) in bundled:
-        return BUNDLED / str(model)
-    raise ModelError(f"there is no folder {str(model)!r}; {unknown('bundled model', str(model), bundled)}")
+def folder_of(model: str | Path, revision: str | None = None) -> Path:
+    """Return the folder of a checkpoint: a path, the name of a bundled model, or a hub id, which is downloaded.
+
+    A hub id is `owner/name` or `owner/name@revision`. A folder with this path has priority.
+    """
+    name, bundled = str(model), [path.parent.name for path in BUNDLED.glob("*/model.safetensors")]
+    local = Path(model) if Path(model).exists() else BUNDLED / name if name in bundled else None
+    if local is None and isinstance(model, str) and is_hub_id(name):
+        return download(name, revision)
+    if local is None:
+        raise ModelError(
+            f"there is no folder {name!r}; {unknown('bundled model', name, bundled)}; a model on the Hugging Face hub "
+            f"is owner/name"
+        )
+    if revision is not None:
+        raise RequestError(f"a revision is for models on the hub; {name} is a folder on this machine")
+    return local
 
 
 class LayoutsFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from foretell.version import __version__
 FILE = "manifest.json"
 PACKAGES = ("numpy", "tokenizers", "torch")
 FREE = ("workers", "model")  # may differ between runs of one folder, since neither changes a result
+STATED = ("dtype",)  # null in folders of older versions, which did not state what was the default
 SIZE = ("limit", "examples", "examples_sha256")  # may differ if examples are added
 
 Extends = Callable[[Mapping[str, Any]], bool]  # whether the wanted evaluation equals or extends a stored one
@@ -125,7 +126,7 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "
     """Yield one line per value that differs."""
     for name in dict.fromkeys((*found, *wanted)):
         there, here = found.get(name), wanted.get(name)
-        if there == here or (not at and name in FREE):
+        if there == here or (not at and (name in FREE or (name in STATED and there is None))):
             continue
         if isinstance(there, dict) and isinstance(here, dict):
             yield from differences(there, here, f"{at}{name}.")

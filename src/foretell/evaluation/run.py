@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
@@ -26,6 +26,7 @@ from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.evaluation.manifest import examples_hash, has_manifest, resized, settle, settled, versions
 from foretell.evaluation.records import Record, ResultReader, alone, appending, part, read_records
 from foretell.evaluation.task_recipe import TaskRecipe
+from foretell.models.load import Progress
 from foretell.storage import make_folder
 from foretell.workers import run_workers
 
@@ -42,7 +43,7 @@ Watch = Callable[[Record], None]
 class Evaluation:
     """What to evaluate. Equal evaluations give equal results, except for times."""
 
-    model: str  # a checkpoint folder, or the name of a bundled model
+    model: str  # a checkpoint folder, the name of a bundled model, or a hub id (owner/name, owner/name@revision)
     task: str
     recipes: tuple[str, ...]  # the others are compared with the first one
     out: Path
@@ -53,8 +54,8 @@ class Evaluation:
     trace: bool = False
     workers: int = 1  # processes (one torch thread each if more than one)
     threads: int | None = None  # torch threads (default: 1 for small models)
-    device: str = "cpu"
-    dtype: str | None = None
+    device: str = "auto"
+    dtype: str | None = "auto"
     compile: bool = False
     quantize: str | None = None  # "int8"
     allow_code_execution: bool = False
@@ -87,13 +88,18 @@ class PreparedEvaluation:
     recipes: tuple[TaskRecipe, ...]
 
     @classmethod
-    def prepare(cls, evaluation: Evaluation, engine: Engine | None = None) -> PreparedEvaluation:
+    def prepare(
+        cls, evaluation: Evaluation, engine: Engine | None = None, progress: Progress | None = None
+    ) -> PreparedEvaluation:
         """Load and validate everything except the results folder, which `check` validates.
 
-        Pass `engine` if the model is loaded already.
+        Pass `engine` if the model is loaded already; `progress` is that of `load`.
         """
         benchmark = benchmark_named(evaluation.task, evaluation.allow_code_execution, evaluation.sandbox)
-        evaluation = _with_layout(evaluation)
+        # Other mistakes are found before a model is downloaded.
+        known = None if engine is None else engine.codec.folder
+        find_folder = cache(lambda: known or folder_of(evaluation.model))
+        evaluation = _with_layout(evaluation, find_folder)
         benchmark = make_strict(benchmark) if evaluation.strict else benchmark
         recipes = tuple(TaskRecipe.of(text, benchmark, evaluation.options) for text in evaluation.recipes)
         if "stop" in evaluation.options and not any("stop" in recipe.options for recipe in recipes):
@@ -107,7 +113,8 @@ class PreparedEvaluation:
             benchmark.grade(examples[0], None)
         except PermissionNeededError:
             raise PermissionNeededError("allow_code_execution=True") from None
-        prepared = cls(evaluation, engine or _load_engine(evaluation), benchmark, examples, recipes)
+        engine = engine or _load_engine(evaluation, find_folder(), progress)
+        prepared = cls(evaluation, engine, benchmark, examples, recipes)
         try:
             for recipe in recipes:
                 template = recipe.template(prepared.engine, examples[0], evaluation.seed)
@@ -198,8 +205,8 @@ class PreparedEvaluation:
             "examples_sha256": examples_hash(self.examples),
             "batch_size": evaluation.batch_size,
             "trace": evaluation.trace,
-            "device": evaluation.device,
-            "dtype": evaluation.dtype,
+            "device": self.engine.device.type,
+            "dtype": self.engine.dtype and self.engine.dtype.partition("+")[0],
             "compile": evaluation.compile or None,  # null if not used, as in folders of older versions
             "strict": evaluation.strict or None,
             "quantize": evaluation.quantize,
@@ -210,7 +217,7 @@ class PreparedEvaluation:
         return read_back
 
 
-def _with_layout(evaluation: Evaluation) -> Evaluation:
+def _with_layout(evaluation: Evaluation, find_folder: Callable[[], Path]) -> Evaluation:
     """Replace the name of a layout by its options from the model's folder; prompts have a default layout.
 
     Options that were given explicitly override those of the layout.
@@ -219,7 +226,7 @@ def _with_layout(evaluation: Evaluation) -> Evaluation:
     name = options.pop("layout", None)
     if name is None and evaluation.task != Prompts.name:
         return evaluation
-    described = model_defaults(Options(layout=name), layouts_of(folder_of(evaluation.model)))
+    described = model_defaults(Options(layout=name), layouts_of(find_folder()))
     return replace(evaluation, options={**described, **options})
 
 
@@ -242,13 +249,14 @@ def _is_readable(benchmark: Benchmark, engine: Engine) -> bool:
     return True
 
 
-def _load_engine(evaluation: Evaluation) -> Engine:
+def _load_engine(evaluation: Evaluation, folder: Path, progress: Progress | None) -> Engine:
     engine = load(
-        evaluation.model,
+        folder,
         evaluation.device,
         evaluation.dtype,
         compile=evaluation.compile,
         quantize=evaluation.quantize,
+        progress=progress,
     )
     engine.use_threads(1 if evaluation.workers > 1 else evaluation.threads)
     engine.layouts = {}  # a benchmark has its own layout
@@ -279,7 +287,8 @@ def _run_in_processes(prepared: PreparedEvaluation, watch: Watch) -> None:
     chunks = -(-count // chunk_size(count, evaluation.batch_size, evaluation.workers))
     reader = ResultReader(evaluation.out, watch)
     reader.skip()
-    work = partial(_work_in_process, evaluation)
+    # All workers use the folder of this process: a hub id could mean another revision by now.
+    work = partial(_work_in_process, replace(evaluation, model=str(prepared.engine.codec.folder)))
     run_workers(work, min(evaluation.workers, chunks), f"results are kept in {evaluation.out}", reader.read_new)
 
 

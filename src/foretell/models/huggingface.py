@@ -18,7 +18,9 @@ from foretell.extras import require_extra
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Inputs
 from foretell.loop.wrappers import with_all_columns
+from foretell.models.device import choose_dtype
 from foretell.models.family import DEEPEST, LARGEST, Settings, read_json
+from foretell.models.memory import Footprint
 from foretell.models.quiet import no_progress_bars, quiet_libraries
 from foretell.models.tokenizer import has_tokenizer, mask_of, read_tokenizer
 from foretell.models.transformer import UNBOUNDED
@@ -146,6 +148,10 @@ def load_masked_lm(settings: Settings, device: torch.device, dtype: torch.dtype 
     read_json(folder / "generation_config.json")  # transformers would wait for a pipe
     if (folder / "adapter_config.json").exists():
         raise ModelError(f"{folder / 'adapter_config.json'}: adapters are not supported; merge it into the model")
+    sizes = weights.sizes()
+    stored = weights.dtype(max(sizes, key=sizes.__getitem__)) if sizes else torch.float32
+    dtype = dtype or choose_dtype(device, stored, sum(sizes.values()))
+    Footprint(str(folder), sum(sizes.values()), stored=stored).check(device, dtype)
     with quiet_libraries():
         network, report = _read_network(folder, dtype, weights)
     missing = sorted(report["missing_keys"])
@@ -205,7 +211,7 @@ def _read_network(folder: Path, dtype: torch.dtype | None, weights: Weights) -> 
         with no_progress_bars():
             network, report = AutoModelForMaskedLM.from_pretrained(
                 folder,
-                dtype=dtype or "auto",
+                dtype=dtype,
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from foretell.errors import ModelError, RequestError, show, unknown
+from foretell.errors import ModelError, show, unknown
 from foretell.loop.protocols import Denoiser
+from foretell.models.device import AUTO, choose_device, choose_dtype, parse_dtype
 from foretell.models.dream import DREAM
 from foretell.models.family import Family, Settings
 from foretell.models.llada import LLADA
+from foretell.models.memory import COLUMNS, Footprint, row_values
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.models.weights import SkipInitialisation, Weights
 
 BUNDLED = Path(__file__).parents[1] / "checkpoints"  # one folder per bundled model
 FAMILIES: dict[str, Family] = {family.name: family for family in (LLADA, DREAM)}
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+Progress = Callable[[int, int], None]  # called with the bytes that are loaded and with all bytes
 
 
 def load_model(
-    folder: Path | str, device: torch.device | str = "cpu", dtype: torch.dtype | str | None = None
+    folder: Path | str,
+    device: torch.device | str = AUTO,
+    dtype: torch.dtype | str | None = AUTO,
+    *,
+    quantize: str | None = None,
+    progress: Progress | None = None,
 ) -> Denoiser:
     """Load the denoiser in `folder`.
 
-    The weights are memory-mapped, and not copied on a CPU if their dtype stays the same. Without a `dtype` they keep
-    their stored one, except that float16 becomes float32 on a CPU.
+    The weights are memory-mapped, and not copied on a CPU if their dtype stays the same. `choose_device` and
+    `choose_dtype` say what "auto" is. Raises ModelError if the weights, after they are rounded by `quantize`, do not
+    fit into memory.
     """
-    target, kind = _parse_device(device), _parse_dtype(dtype)
+    target, kind = choose_device(device), parse_dtype(dtype)
     settings = Settings.read(Path(folder))
     family = family_of(settings)
     if family is None:
         from foretell.models.huggingface import load_masked_lm  # noqa: PLC0415  transformers is optional
 
         return load_masked_lm(settings, target, kind)
-    return family.wrap(_load_network(family, settings, target, kind))
+    return family.wrap(_load_network(family, settings, target, kind, quantize, progress))
 
 
 def family_of(settings: Settings) -> Family | None:
@@ -58,7 +67,14 @@ def family_of(settings: Settings) -> Family | None:
     )
 
 
-def _load_network(family: Family, settings: Settings, device: torch.device, dtype: torch.dtype | None) -> Transformer:
+def _load_network(
+    family: Family,
+    settings: Settings,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    quantize: str | None,
+    progress: Progress | None,
+) -> Transformer:
     config = family.configure(settings)
     weights = Weights.locate(settings.file.parent)
     config = _fit_head(config, family, settings, weights)
@@ -68,14 +84,27 @@ def _load_network(family: Family, settings: Settings, device: torch.device, dtyp
     # A tied head is listed once, as the embedding; some checkpoints store it twice.
     spare = (*family.ignored, family.checkpoint_name("head.weight")) if config.tied else family.ignored
     weights.refuse_unexpected(set(names.values()), spare)
-    kind = dtype or _stored_dtype(weights, family.checkpoint_name("embed.weight"), device)
+    # The network computes in a single dtype: by default, the embedding's decides.
+    stored, size = weights.dtype(family.checkpoint_name("embed.weight")), _count(model)
+    kind = dtype or choose_dtype(device, stored, size)
     for ours, theirs in names.items():  # all of them before memory is used for one
         weights.check(theirs, tuple(model.get_parameter(ours).shape))
-    state = {ours: weights.read(theirs).to(device, kind) for ours, theirs in names.items()}
+    row = row_values(config, min(config.context, COLUMNS))
+    Footprint(str(settings.file.parent), size, _count(model.blocks), row, stored).check(device, kind, quantize)
+    state, done = {}, 0
+    for ours, theirs in names.items():
+        state[ours] = weights.read(theirs).to(device, kind)
+        done += state[ours].nbytes
+        if progress is not None:
+            progress(done, size * kind.itemsize)
     model.load_state_dict(state, strict=False, assign=True)
     if config.tied:
         model.head.weight = model.embed.weight
     return model.requires_grad_(False).eval()
+
+
+def _count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _fit_head(config: TransformerConfig, family: Family, settings: Settings, weights: Weights) -> TransformerConfig:
@@ -88,29 +117,3 @@ def _fit_head(config: TransformerConfig, family: Family, settings: Settings, wei
     outputs = weights.rows(family.checkpoint_name("head.weight"))
     shorter = outputs < config.vocab_size and outputs in (config.mask_id, settings.count("vocab_size"))
     return replace(config, outputs=outputs) if shorter else config
-
-
-def _stored_dtype(weights: Weights, embedding: str, device: torch.device) -> torch.dtype:
-    """Return the embedding's dtype for the whole network, which computes in a single dtype."""
-    stored = weights.dtype(embedding)
-    # Half precision on a CPU is slow, and several kernels do not exist.
-    return torch.float32 if stored == torch.float16 and device.type == "cpu" else stored
-
-
-def _parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    if dtype is None:
-        return None
-    name = str(dtype).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise RequestError(unknown("dtype", name, _DTYPES))
-    return _DTYPES[name]
-
-
-def _parse_device(device: torch.device | str) -> torch.device:
-    try:
-        target = torch.device(device)
-        torch.empty(0, device=target)
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as problem:
-        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise RequestError(f"device {str(device)!r} cannot be used here: {reason}") from problem
-    return target

@@ -20,7 +20,7 @@ _WORD_PIECE_MODELS = ("bert", "convbert", "distilbert", "electra", "mobilebert",
 _WORD_PIECE_CLASSES = ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert")
 _WORD_PIECE_NAMES = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _NAMED = tuple(f"{kind}_token" for kind in ("bos", "eos", *_WORD_PIECE_NAMES))
-_VOCABULARIES = ("tokenizer.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken")
+VOCABULARIES = ("tokenizer.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken")
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
 _MASKS, _SEPARATORS = ("[MASK]", "<mask>"), ("[SEP]", "</s>")  # the usual names in masked LMs, if no file states them
 
@@ -78,7 +78,7 @@ def explain_errors(problem: str, advice: str = "", error: type[ForetellError] = 
 
 def has_tokenizer(folder: Path) -> bool:
     """Return whether `folder` has a vocabulary file, readable or not."""
-    return any(path.exists() for pattern in _VOCABULARIES for path in folder.glob(pattern))
+    return any(path.exists() for pattern in VOCABULARIES for path in folder.glob(pattern))
 
 
 def named_tokens(folder: Path) -> dict[str, str]:

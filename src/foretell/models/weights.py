@@ -17,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 from foretell.errors import ModelError
 from foretell.models.family import read_json
 
-_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _NO_WEIGHTS = "training_args.bin"
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # as a file's header names them
 _SHOWN = 5  # names in an error message
@@ -41,12 +41,12 @@ class Weights:
 
     @classmethod
     def locate(cls, folder: Path) -> Weights:
-        if (folder / _SINGLE).is_file():
-            path = folder / _SINGLE
+        if (folder / SINGLE).is_file():
+            path = folder / SINGLE
             opened = _open(path)
             return cls(path, {path: opened}, dict.fromkeys(opened.keys(), path))
-        if (folder / _INDEX).is_file():
-            return cls._locate_shards(folder / _INDEX)
+        if (folder / INDEX).is_file():
+            return cls._locate_shards(folder / INDEX)
         raise missing_weights(folder)
 
     @classmethod
@@ -118,6 +118,10 @@ class Weights:
             )
         return _DTYPES[stored]
 
+    def sizes(self) -> dict[str, int]:
+        """Return the number of values of each tensor, from the headers of the files."""
+        return {name: prod(self.shape(name)) for name in self.file_of}
+
     def _find_file(self, name: str) -> Path:
         if name not in self.file_of:
             raise ModelError(f"{self.listing}: tensor {name} is missing")
@@ -138,15 +142,15 @@ class SkipInitialisation(TorchFunctionMode):
 
 def missing_weights(folder: Path) -> ModelError:
     """Return the error for a folder without safetensors, with a command that converts its pickled weights."""
-    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES and path.name != _NO_WEIGHTS)
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES and path.name != _NO_WEIGHTS)
     if not pickles:
-        return ModelError(f"{folder}: has neither {_SINGLE} nor {_INDEX}; weights in any other format are never read")
+        return ModelError(f"{folder}: has neither {SINGLE} nor {INDEX}; weights in any other format are never read")
     # A pattern, because a command must not contain an untrusted file name.
     is_usual = any(name.startswith("pytorch_model") for name in pickles)
     pattern = "pytorch_model*.bin" if is_usual else f"*{Path(pickles[0]).suffix}"
-    command = CONVERT.format(pattern=pattern, single=_SINGLE)
+    command = CONVERT.format(pattern=pattern, single=SINGLE)
     return ModelError(
-        f"{folder}: has {', '.join(pickles[:_SHOWN])} but no {_SINGLE}; pickled weights can run code when they are "
+        f"{folder}: has {', '.join(pickles[:_SHOWN])} but no {SINGLE}; pickled weights can run code when they are "
         f"opened and are never read. To convert them without running code, run this in that folder: {command}"
     )
 

@@ -138,7 +138,7 @@ def load_network(folder: Path) -> Transformer:
         raise ModelError(
             f"{folder} is {kind}; only LLaDA checkpoints can be distilled, since only these can be written"
         )
-    model = load_model(folder, dtype="float32")
+    model = load_model(folder, device="cpu", dtype="float32")
     assert isinstance(model, Transformer)
     return deepcopy(model)
 

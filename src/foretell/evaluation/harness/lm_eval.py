@@ -46,8 +46,8 @@ class Foretell(LM):  # type: ignore[misc]
     def __init__(
         self,
         pretrained: str,
-        device: str = "cpu",
-        dtype: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
         batch_size: int | str | None = BATCH,
         max_batch_size: int | None = None,  # noqa: ARG002  the harness always passes it
         samples: int = SAMPLES,
@@ -57,7 +57,7 @@ class Foretell(LM):  # type: ignore[misc]
         super().__init__()
         # The harness passes CUDA by default, even where there is none.
         usable = device if torch.cuda.is_available() or not str(device).startswith("cuda") else "cpu"
-        self.engine = load(pretrained, usable, None if dtype == "auto" else dtype)
+        self.engine = load(pretrained, usable, dtype)
         self._device = self.engine.device
         self.batch = int(str(batch_size)) if str(batch_size).isdigit() else BATCH  # may be "auto"
         self.samples, self.check_greedy = samples, check_greedy
