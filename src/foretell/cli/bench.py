@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from foretell.cli.model import PACKED
 from foretell.errors import RequestError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def bench(
     threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
     quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
+    packed: Annotated[bool | None, Option("--packed/--no-packed", help=PACKED)] = None,
 ) -> None:
     """Compare the speed of recipes. Prompts are decoded singly, in synchronous batches and in continuous batches.
 
@@ -60,7 +62,7 @@ def bench(
         if given[name] < 1:
             raise RequestError(f"--{name.replace('_', '-')} must be at least 1, got {given[name]}")
     prompts = _read_prompts(file, requests)
-    engine = open_engine(model, device, dtype, threads, compile=compile_, quantize=quantize)
+    engine = open_engine(model, device, dtype, threads, compile=compile_, quantize=quantize, packed=packed)
     texts = tuple(dict.fromkeys(recipe or RECIPES))
     templates = {text: engine.template(recipe=text, **_with_layout(engine, options)) for text in texts}
     note(remark for template in templates.values() for remark in template.notes)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from foretell.cli.generate import CHAT
+from foretell.cli.model import PACKED
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def decoding_options(
     dtype: Annotated[str | None, Option(help="Data type: float32, bfloat16 or float16.")] = None,
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
     quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
+    packed: Annotated[bool | None, Option("--packed/--no-packed", help=PACKED)] = None,
 ) -> dict[str, Any]:
     """Return the options of every command that decodes a benchmark."""
     given = dict(locals())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
+from foretell.cli.model import PACKED
 from foretell.errors import ForetellError, RequestError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def generate(
     threads: Annotated[int | None, _option("Number of torch threads (default: 1 for small models).")] = None,
     compile_: Annotated[bool, _option("Use torch.compile.", "--compile")] = False,
     quantize: Annotated[str | None, _option("Quantize the weights: int8.")] = None,
+    packed: Annotated[bool | None, _option(PACKED, "--packed/--no-packed")] = None,
     json: Annotated[bool, _option("Print one JSON object per line.", "--json")] = False,
     trace: Annotated[Path | None, _option("File to save every step to.")] = None,
     out: Annotated[Path | None, _option("File to write JSON lines to, instead of stdout.")] = None,
@@ -80,7 +82,9 @@ def generate(
         options["stop_strings"] = stop_string
     options["recipe"] = " ".join([recipe, *(set_ or [])])
     output = Output(batch_size, as_json=json, trace=trace, out=out, watch=watch, delay=delay)
-    machine = {name: given[name] for name in ("device", "dtype", "threads", "quantize")} | {"compile": compile_}
+    machine = {name: given[name] for name in ("device", "dtype", "threads", "quantize", "packed")} | {
+        "compile": compile_
+    }
     run(output, options, model, prompt, file, machine)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from foretell.engine.engine import Engine
 
+PACKED = "Arrange matrices once for oneDNN's products on a CPU (default: where that is faster)."
+
 
 def open_engine(
     model: str,
@@ -16,10 +18,11 @@ def open_engine(
     *,
     compile: bool = False,  # noqa: A002  torch's own word
     quantize: str | None = None,
+    packed: bool | None = None,
 ) -> Engine:
     """Load a model by its folder or bundled name, and set the number of threads."""
     from foretell.engine.engine import load  # noqa: PLC0415
 
-    engine = load(model, device, dtype, compile=compile, quantize=quantize)
+    engine = load(model, device, dtype, compile=compile, quantize=quantize, packed=packed)
     engine.use_threads(threads)
     return engine

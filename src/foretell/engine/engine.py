@@ -25,6 +25,7 @@ from foretell.errors import ForetellError, RequestError, one_of
 from foretell.loop.protocols import Denoiser
 from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
 from foretell.models.load import BUNDLED, load_model
+from foretell.models.packed import pack_weights, packed_share
 from foretell.models.transformer import UNBOUNDED, Transformer
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
@@ -51,15 +52,16 @@ class Engine:
         self.device = weights[0].device if weights else torch.device("cpu")
         self.dtype = str(weights[0].dtype).removeprefix("torch.") if weights else None
         self.size = sum(weight.numel() for weight in weights)
+        self.packed = packed_share(network)  # the share of the weights that is packed for the CPU
         # Torch threads while this model decodes; None: torch's default.
         self.threads = 1 if self.size <= SMALL else None
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED
         self.usage = Usage()  # columns of all requests that went through `generate` and `generate_iter`
 
     def __repr__(self) -> str:
-        return (
-            f"Engine({self.codec.folder.name}: {self.size / 1e6:.3g} million parameters, {self.dtype}, {self.device})"
-        )
+        packed = f", {self.packed:.0%} packed" if self.packed else ""
+        size = f"{self.size / 1e6:.3g} million parameters"
+        return f"Engine({self.codec.folder.name}: {size}, {self.dtype}, {self.device}{packed})"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -277,19 +279,26 @@ def load(
     *,
     compile: bool = False,  # noqa: A002  named after torch.compile
     quantize: str | None = None,
+    packed: bool | None = None,
 ) -> Engine:
     """Load an engine from a checkpoint folder, or a bundled model by its name.
 
     `quantize="int8"` rounds the weights between embedding and head, `compile=True` compiles the layers with torch.
     Either may change a token if two are almost equally likely; int8 may also change other tokens.
+    `packed` arranges matrices once for oneDNN's products on a CPU; by default, those for which it is faster.
     """
     folder = folder_of(model)
     check_quantize(quantize)
+    if compile or quantize is not None:
+        if packed:
+            raise RequestError("packed=True cannot be combined with compile or quantize, which have their own products")
+        packed = False
     loaded, codec = load_model(folder, device=device, dtype=dtype), Codec.load(folder)
     if quantize is not None:
         quantize_weights(_network(loaded))
     if compile:
         compile_blocks(_network(loaded))
+    pack_weights(_network(loaded), packed)
     engine = Engine(loaded, codec, layouts_of(folder))
     if quantize is not None:
         engine.dtype = f"{engine.dtype}+{quantize}"  # part of what a certificate is valid for

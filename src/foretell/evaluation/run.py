@@ -53,6 +53,7 @@ class Evaluation:
     dtype: str | None = None
     compile: bool = False
     quantize: str | None = None  # "int8"
+    packed: bool | None = None  # matrices packed for the CPU (default: where that is faster); tokens do not change
     allow_code_execution: bool = False
     strict: bool = False  # count only answers that the text states
     options: Mapping[str, Any] = field(default_factory=dict)  # options of `generate`; they override the benchmark's
@@ -240,6 +241,7 @@ def _load_engine(evaluation: Evaluation) -> Engine:
         evaluation.dtype,
         compile=evaluation.compile,
         quantize=evaluation.quantize,
+        packed=evaluation.packed,
     )
     engine.use_threads(1 if evaluation.workers > 1 else evaluation.threads)
     engine.layouts = {}  # a benchmark has its own layout
