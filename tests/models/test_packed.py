@@ -15,10 +15,9 @@ from foretell.models import packed
 from foretell.models.memory import available_memory
 from foretell.models.packed import PackedLinear, pack_weights, packed_share
 from foretell.models.transformer import Transformer, TransformerConfig
-from tests.helpers import logits_of, network
+from tests.helpers import HAS_ONEDNN, logits_of, network
 
-ABLE: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-pytestmark = pytest.mark.skipif(not ABLE, reason="torch has no oneDNN here")
+pytestmark = pytest.mark.skipif(not HAS_ONEDNN, reason="torch has no oneDNN here")
 CANVAS = [5, 6, 7, 8, 0, 0, 0, 0]
 LARGE, SMALL = 512, 256  # widths of networks whose matrices are, and are not, worth packing
 

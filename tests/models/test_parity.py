@@ -16,6 +16,7 @@ from foretell.loop.wrappers import Shifted
 from foretell.models.load import load_model
 from foretell.models.packed import pack_weights
 from foretell.models.transformer import Transformer
+from tests.helpers import PLAIN_AND_PACKED
 from tests.models.checkpoints import (
     DREAM,
     LLADA,
@@ -106,7 +107,7 @@ def assert_close(ours: Tensor, theirs: Tensor, keys: Tensor) -> None:
     torch.testing.assert_close(ours[keys], theirs[keys], atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize(
     "changes",
@@ -129,7 +130,7 @@ def test_llada_is_a_bidirectional_llama(
     assert_close(ours, bidirectional(llama({**LLADA, **changes}), inputs), inputs.attend)
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}])
 def test_dream_is_a_bidirectional_shifted_qwen2(
