@@ -10,32 +10,33 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bench_sizes import ANSWER, Size, Tell
+from bench_sizes import ANSWER, Size, Tell, decode_ours
 from foretell.bench.timing import Instrumented, Stopwatch, Timings, time_in_turns
 from foretell.engine.request import lay_out
-from foretell.loop.decode import decode
-from foretell.loop.protocols import Denoiser, Inputs
+from foretell.loop.protocols import Inputs
 from foretell.models.packed import pack_weights, packed_share
 from foretell.models.transformer import DenseKV, Transformer
 
 THRESHOLD = 0.9  # of Fast-dLLM
 THRESHOLDS = (7.5, 5.0, 2.5)  # of Prophet, high to low; random weights never reach them, so that all steps are taken
-RECIPES = {"LLaDA": "full", "Prophet": "prophet", "Fast-dLLM": "fast-dllm"}  # by the loop that each is compared with
+# Which recipe is compared with which loop; the number of steps is for those that have one.
+RECIPES = {"LLaDA": "full steps={}", "Prophet": "prophet steps={}", "Fast-dLLM": "fast-dllm"}
 BASELINES = {"float32": torch.float32, "float64": torch.float64}  # by the softmax
-OURS = {"packed": True, "not packed": False}
+OURS = {"packed": None, "not packed": False}  # None: as `load` does by itself
 
 
 def compute_logits(model: Transformer, canvas: Tensor, columns: Tensor, cache: DenseKV | None = None) -> Tensor:
     """Return the logits of the token at each of `columns` [1, q], without the mask token's. [1, q, V]"""
     every, at = torch.arange(canvas.shape[1])[None], torch.arange(columns.shape[1])
     readout = model(Inputs(canvas, every, torch.ones_like(canvas, dtype=torch.bool), columns, at[None], cache))
-    logits = readout(torch.zeros_like(at), at)[None]
+    logits: Tensor = readout(torch.zeros_like(at), at)[None]
     logits[..., model.mask_id] = -torch.inf
     return logits
 
@@ -76,7 +77,7 @@ def decode_like_llada(
 
 def settled(logits: Tensor, answer: Sequence[int], progress: float) -> bool:
     """Prophet's check, one column after the other."""
-    gaps = []
+    gaps: list[float] = []
     for column in answer:
         best, second = logits[0, column].topk(2).values
         gaps.append((best - second).item())
@@ -106,15 +107,6 @@ def decode_like_fast_dllm(model: Transformer, canvas: Tensor, size: Size, softma
     return canvas
 
 
-def decode_ours(model: Denoiser, size: Size, steps: int, recipe: str) -> Tensor:
-    """Decode the same canvas with a recipe. [1, N]"""
-    request = size.request(recipe if recipe == RECIPES["Fast-dLLM"] else f"{recipe} steps={steps}")
-    state = lay_out([request], size.mask)
-    for step in decode(model, state, request.recipe):
-        state = step.after
-    return state.window
-
-
 def compare_with_loops(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict[str, Any]:
     """(a) Return the time of each plain loop divided by ours, on the clock and in CPU seconds, and our own share."""
     models = {name: size.network() for name in OURS}
@@ -123,19 +115,21 @@ def compare_with_loops(size: Size, steps: int, rounds: int, tell: Tell | None = 
     plain = models["not packed"]
     canvas = lay_out([size.request("full")], size.mask).canvas
     answer = range(canvas.shape[1] - ANSWER, canvas.shape[1])
-    loops: dict[str, Callable[[torch.dtype], Tensor]] = {
+    loops: dict[str, Callable[..., Tensor]] = {
         "LLaDA": partial(decode_like_llada, plain, canvas, size, steps),
         "Prophet": partial(decode_like_llada, plain, canvas, size, steps, answer=answer),
         "Fast-dLLM": partial(decode_like_fast_dllm, plain, canvas, size),
     }
     found: dict[str, Any] = {"size": asdict(size), "steps": steps, "packed": packed_share(models["packed"])}
     found["load"] = os.getloadavg()[0]
-    for name, recipe in RECIPES.items():
-        ways = {softmax: partial(loops[name], kind) for softmax, kind in BASELINES.items()}
-        ways |= {ours: partial(decode_ours, model, size, steps, recipe) for ours, model in models.items()}
+    for name, text in RECIPES.items():
+        recipe = text.format(steps)
+        ways = {softmax: partial(loops[name], softmax=kind) for softmax, kind in BASELINES.items()}
+        ways |= {ours: partial(decode_ours, model, size, recipe) for ours, model in models.items()}
         timed = time_in_turns({f"{name}, {way}": function for way, function in ways.items()}, rounds, tell)
         result = _compare(dict(zip(ways, timed.values(), strict=True)), size.prompt)
-        found[name] = {"recipe": recipe, **result, "own": measure_own_share(models["packed"], size, steps, recipe)}
+        own = median(measure_own_share(models["packed"], size, recipe) for _ in range(rounds))
+        found[name] = {"recipe": recipe, **result, "own": own}
     return found
 
 
@@ -156,9 +150,9 @@ def _compare(timed: dict[str, Timings[Tensor]], prompt: int) -> dict[str, Any]:
     return {"same": same, "ratios": ratios, "seconds": seconds}
 
 
-def measure_own_share(model: Transformer, size: Size, steps: int, recipe: str) -> float:
+def measure_own_share(model: Transformer, size: Size, recipe: str) -> float:
     """Return the share of a decoding's time that is spent outside of the network and its head."""
     inside, whole = Stopwatch(), Stopwatch()
     with whole.running():
-        decode_ours(Instrumented(model, inside.running, inside.running), size, steps, recipe)
+        decode_ours(Instrumented(model, inside.running, inside.running), size, recipe)
     return 1 - inside.seconds / whole.seconds
