@@ -45,7 +45,7 @@ def plain_loops(part: Part) -> list[str]:
             "logits, and their softmax; in float32, as LLaDA's code does today, or in float64, as its older copies and",
             "Fast-dLLM's code do. Random weights reach neither Prophet's thresholds nor Fast-dLLM's 0.9, so that both",
             "sides run all passes. Numbers: the plain loop's seconds over ours, on the clock and of the CPU;",
-            f"{percent(part['packed'])}% of the weights are packed (`load(..., packed=False)`: none).",
+            f"{percent(part['packed'])}% of the matrices are packed (`load(..., packed=False)`: none).",
         ),
         *table(headings, rows),
         prose(

@@ -52,7 +52,7 @@ class Engine:
         self.device = weights[0].device if weights else torch.device("cpu")
         self.dtype = str(weights[0].dtype).removeprefix("torch.") if weights else None
         self.size = sum(weight.numel() for weight in weights)
-        self.packed = packed_share(network)  # the share of the weights that is packed for the CPU
+        self.packed = packed_share(network)  # the share of the matrices' weights that is packed for the CPU
         # Torch threads while this model decodes; None: torch's default.
         self.threads = 1 if self.size <= SMALL else None
         self.context = network.config.context if isinstance(network, Transformer) else UNBOUNDED

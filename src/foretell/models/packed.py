@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foretell.errors import ModelError
-from foretell.models.memory import available_memory
+from foretell.models.available import available_memory
 from foretell.models.transformer import Transformer
 
 LEAST = 512 * 512  # weights of a matrix below which the call costs more than the packed layout saves
@@ -64,11 +64,12 @@ def pack_weights(network: Any, packed: bool | None) -> None:
 
 
 def packed_share(network: Any) -> float:
-    """Return the share of a network's weights that are in packed matrices."""
+    """Return the share of the weights in a network's matrices, without its embedding, that are packed."""
     if not isinstance(network, Transformer):
         return 0.0
-    packed = sum(part.weight.numel() for part in network.modules() if isinstance(part, PackedLinear))
-    return packed / sum(weight.numel() for weight in network.parameters())
+    linears = [part for part in network.modules() if isinstance(part, nn.Linear)]
+    packed = sum(part.weight.numel() for part in linears if isinstance(part, PackedLinear))
+    return packed / sum(part.weight.numel() for part in linears)
 
 
 def _has_memory(size: int) -> bool:
