@@ -1,4 +1,4 @@
-"""Speed: our loop and a plain one, the loop's share of a step, queues, memory, scaling, int8 and torch.compile.
+"""Speed: our loop and three plain ones, the loop's share of a step, queues, memory, scaling, and faster matrices.
 
     python runs/bench.py                     # all parts, about twenty minutes on two idle cores
     python runs/bench.py --parts a d         # some parts; the others keep their last numbers
@@ -19,9 +19,10 @@ from typing import Any
 import matplotlib as mpl
 import torch
 
+from bench_loops import compare_with_loops
 from bench_page import figure, markdown
 from bench_queue import measure_int8, serve_queues
-from bench_sizes import Size, compare_flags, compare_with_plain, measure_memory, measure_scaling, measure_shares
+from bench_sizes import Size, compare_flags, measure_memory, measure_scaling, measure_shares
 from page import publish
 from results_page import RESULTS
 from shared import BUNDLED_MODEL, run_script
@@ -54,7 +55,7 @@ def measure_faster_models(options: argparse.Namespace) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "a": lambda options: compare_with_plain(BIG, options.steps, options.rounds, print_time),
+    "a": lambda options: compare_with_loops(BIG, options.steps, options.rounds, print_time),
     "b": lambda options: measure_shares(BIG, options.steps),
     "c": measure_queues,
     "d": lambda _: measure_memory(THIN, WINDOWS),

@@ -1,5 +1,5 @@
-"""What runs/bench.py measures on networks with random weights: a plain loop and ours, the loop's share of a step,
-memory, scaling, int8 weights and torch.compile."""
+"""What runs/bench.py measures on networks with random weights: the loop's share of a step, memory, scaling, packed
+matrices, int8 weights and torch.compile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 import foretell
 from foretell.bench.memory import PeakMemory
@@ -20,10 +19,11 @@ from foretell.bench.timing import Instrumented, Stopwatch, time_in_turns
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.loop.decode import decode, denoise_step
 from foretell.loop.passes import StepPlan
-from foretell.loop.protocols import Beliefs, Inputs, Stop, Verdict
+from foretell.loop.protocols import Beliefs, Denoiser, Stop, Verdict
 from foretell.loop.state import DecodeState
 from foretell.loop.view import StateView
 from foretell.models.faster import compile_blocks, quantize_weights
+from foretell.models.packed import pack_weights
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.recipes.recipe import Recipe
 
@@ -80,58 +80,12 @@ class Size:
         return 2.0 * self.rows * (columns * (weights + attention) + head)
 
 
-@torch.inference_mode()
-def decode_plain(model: Transformer, canvas: Tensor, window: int, steps: int, block: int) -> Tensor:
-    """Decode as public decoders do: compute all logits and their float64 softmax at all positions.
-
-    canvas [1, L] has a masked window; returns it filled.
-    """
-    canvas, mask, length = canvas.clone(), model.mask_id, canvas.shape[1]
-    every = torch.arange(length)[None]
-    places = torch.arange(length)
-    for start in range(length - window, length, block):
-        in_steps = steps * block // window
-        for step in range(in_steps):
-            masked = canvas == mask
-            readout = model(Inputs(canvas, every, torch.ones_like(masked), every, every))
-            logits = readout(torch.zeros_like(places), places)[None]  # [1, L, V]
-            logits[..., mask] = -torch.inf
-            tokens = logits.argmax(dim=-1)
-            probs = F.softmax(logits.to(torch.float64), dim=-1)
-            confidence = probs.gather(-1, tokens[..., None]).squeeze(-1)
-            confidence[:, start + block :] = -torch.inf
-            confidence = torch.where(masked, confidence, -torch.inf)
-            left = int(masked[:, start : start + block].sum())
-            chosen = confidence.topk(-(-left // (in_steps - step)), dim=-1).indices
-            canvas = canvas.scatter(1, chosen, tokens.gather(1, chosen))
-    return canvas
-
-
-def decode_ours(model: Transformer, size: Size, steps: int) -> Tensor:
-    """Decode a window without pinned tokens in full. [1, N]"""
-    recipe = Recipe(steps=steps, block_length=size.block)
-    state = lay_out([Request(tuple(range(10, 10 + size.prompt)), Layout(size.window), recipe)], size.mask)
-    for step in decode(model, state, recipe):
+def decode_ours(model: Denoiser, size: Size, recipe: str) -> Tensor:
+    """Decode a window with a pinned suffix. [rows, N]"""
+    state, asked = size.state(recipe)
+    for step in decode(model, state, asked):
         state = step.after
     return state.window
-
-
-def compare_with_plain(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict[str, Any]:
-    """(a) Return the plain loop's time divided by ours, and the share of equal tokens."""
-    model = size.network()
-    canvas = torch.tensor([[*range(10, 10 + size.prompt), *[size.mask] * size.window]])
-    found = time_in_turns(
-        {
-            "plain": lambda: decode_plain(model, canvas, size.window, steps, size.block)[:, size.prompt :],
-            "ours": lambda: decode_ours(model, size, steps),
-        },
-        rounds,
-        tell,
-    )
-    same = (found["plain"].result == found["ours"].result).float().mean()
-    seconds = {name: list(one.seconds) for name, one in found.items()}
-    ratio = found["plain"].median / found["ours"].median
-    return {"size": asdict(size), "steps": steps, "seconds": seconds, "ratio": ratio, "same": float(same)}
 
 
 @dataclass(frozen=True)
@@ -152,6 +106,7 @@ class TimedStop:
 def measure_shares(size: Size, steps: int) -> dict[str, Any]:
     """(b) Return the shares of a step's time for the stop check and for everything but the model."""
     model, check, inside = size.network(), Stopwatch(), Stopwatch()
+    pack_weights(model, None)
     watched = Instrumented(model, inside.running, inside.running)
     states: dict[str, tuple[DecodeState, Recipe, StepPlan | None]]
     states = {name: (*size.state(text), None) for name, text in RULES.items()}
@@ -219,17 +174,20 @@ def _first_step(model: Transformer, size: Size) -> None:
 
 
 def compare_flags(size: Size, steps: int, rounds: int, tell: Tell | None = None) -> dict[str, Any]:
-    """(f) Compare int8 weights and compiled blocks with float32: ratio of times and share of equal tokens."""
+    """(f) Compare packed matrices, int8 weights and compiled blocks with float32: times, and equal tokens."""
     base = size.network()
     models = {"float32": base}
-    changes = {"int8": quantize_weights, "compile": compile_blocks}
+    changes: dict[str, Callable[[Transformer], None]]
+    changes = {"packed": lambda model: pack_weights(model, True), "int8": quantize_weights, "compile": compile_blocks}
     if find_spec("torchao") is None:
         del changes["int8"]
     for name, change in changes.items():
         models[name] = size.network()
         models[name].embed, models[name].head = base.embed, base.head  # large and unchanged, so shared
         change(models[name])
-    ways = {name: (lambda model=model: decode_ours(model, size, steps)) for name, model in models.items()}
+    ways = {
+        name: (lambda model=model: decode_ours(model, size, f"full steps={steps}")) for name, model in models.items()
+    }
     found = time_in_turns(ways, rounds, tell)
     exact = found["float32"]
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -14,12 +15,21 @@ from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Denoiser, Inputs, Readout
 from foretell.loop.spelling import Spelling
 from foretell.loop.state import PARTS, DecodeState
+from foretell.models.packed import pack_weights
 from foretell.models.toy import Toy
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.policies.region.boxed import Boxed
 from foretell.policies.region.delimiter import Delimiter
 from foretell.policies.region.json import Json
 from foretell.policies.region.pattern import Pattern
+
+HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+# For tests of a plain and of a packed network.
+PLAIN_AND_PACKED = pytest.mark.parametrize(
+    "packed",
+    [False, pytest.param(True, marks=pytest.mark.skipif(not HAS_ONEDNN, reason="torch has no oneDNN here"))],
+    ids=["plain", "packed"],
+)
 
 # Tokens of which random drafts make something that each of these regions finds.
 PIECES = ("<mask>", " a", "<end>", "=", "\\boxed{", "}", '{"k":', "7", " 8", "]", ". ", "[")
@@ -52,18 +62,23 @@ class Double:
         return self.inner.new_cache(batch, length)
 
 
-def network(seed: int, vocab: int = 24, mask_id: int = 0, spread: float = 3.0) -> Transformer:
+def network(seed: int, vocab: int = 24, mask_id: int = 0, spread: float = 3.0, *, packed: bool = False) -> Transformer:
     """A random network whose logits differ enough to be sure of something.
 
     In float64: where a random recipe finds two positions as certain as each other, the last digit of a float32, which
-    depends on the shape of the batch, would decide which of them is filled.
+    depends on the shape of the batch, would decide which of them is filled. A packed network has to be in float32, so
+    it is for tests whose requests are always the same.
     """
     torch.manual_seed(seed)
     model = Transformer(TransformerConfig(vocab, mask_id, dim=16, layers=2, heads=2, kv_heads=1, hidden=32))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(spread)
-    return model.double().requires_grad_(False).eval()
+    model.requires_grad_(False).eval()
+    if not packed:
+        return model.double()
+    pack_weights(model, True)
+    return model
 
 
 def model_of(kind: str, seed: int, vocab: int = 24) -> Denoiser:

@@ -21,7 +21,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The modules of the bench, and torch's threads as they were."""
     monkeypatch.syspath_prepend(str(ROOT / "runs"))
     threads = torch.get_num_threads()
-    yield {name: importlib.import_module(name) for name in ("bench", "bench_page", "bench_sizes")}
+    yield {name: importlib.import_module(name) for name in ("bench", "bench_loops", "bench_page", "bench_sizes")}
     torch.set_num_threads(threads)
 
 
@@ -35,7 +35,7 @@ def test_no_ratio_has_become_worse(part: str, bench: dict[str, Any]) -> None:
     sizes, big, thin = bench["bench_sizes"], bench["bench"].BIG, bench["bench"].THIN
     torch.set_num_threads(recorded[part]["threads"])
     measured = {
-        "a": lambda: sizes.compare_with_plain(big, recorded[part]["steps"], rounds=2),
+        "a": lambda: bench["bench_loops"].compare_with_loops(big, recorded[part]["steps"], rounds=2),
         "b": lambda: sizes.measure_shares(big, recorded[part]["steps"]),
         "d": lambda: sizes.measure_memory(thin, tuple(recorded[part]["windows"])),
     }[part]()

@@ -63,13 +63,29 @@ def test_compile_and_quantize_reach_the_model(
 
     monkeypatch.setattr("foretell.engine.engine.compile_blocks", noted("compiled"))
     monkeypatch.setattr("foretell.engine.engine.quantize_weights", noted("quantized"))
-    words: dict[str, tuple[str | Path, ...]] = {
-        "generate": (WORDS,),
-        "eval": ("--task", "sudoku", "--limit", "1", "--out", tmp_path / "out", "-r", "full steps=2"),
-        "bench": ("-r", "full", *FEW),
-    }
-    run(command, checkpoint, *words[command])
+    words = short_command(command, tmp_path)
+    run(command, checkpoint, *words)
     assert changed == []
     folder = ("--out", tmp_path / "other") if command == "eval" else ()
-    run(command, checkpoint, *words[command], *folder, "--compile", "--quantize", "int8")
+    run(command, checkpoint, *words, *folder, "--compile", "--quantize", "int8")
     assert changed == ["quantized", "compiled"]
+
+
+@pytest.mark.parametrize("command", ["generate", "eval", "bench"])
+def test_packed_reaches_the_model(
+    command: str, run: Run, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool | None] = []
+    monkeypatch.setattr("foretell.engine.engine.pack_weights", lambda _, packed: asked.append(packed))
+    for flag in ((), ("--packed",), ("--no-packed",)):
+        run(command, checkpoint, *short_command(command, tmp_path), *flag)
+    assert asked == [None, True, False]
+
+
+def short_command(command: str, folder: Path) -> tuple[str | Path, ...]:
+    words: dict[str, tuple[str | Path, ...]] = {
+        "generate": (WORDS,),
+        "eval": ("--task", "sudoku", "--limit", "1", "--out", folder / "out", "-r", "full steps=2"),
+        "bench": ("-r", "full", *FEW),
+    }
+    return words[command]

@@ -32,7 +32,7 @@ from foretell.policies.visible.decayed import Decayed
 from foretell.policies.visible.everything import Everything
 from foretell.policies.visible.near import Near
 from foretell.recipes.recipe import Recipe
-from tests.helpers import network, run
+from tests.helpers import PLAIN_AND_PACKED, network, run
 
 END = 2
 
@@ -91,9 +91,10 @@ def hundred(cache: Any, chance: random.Random) -> list[Request]:
     return asked
 
 
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize("cache", [Off(), Prefix(), Dual(2), Delayed(3), Drift()], ids=str)
-def test_a_hundred_requests_at_random_times_are_as_they_are_alone(cache: Any) -> None:
-    chance, model = random.Random(str(cache)), network(8)
+def test_a_hundred_requests_at_random_times_are_as_they_are_alone(cache: Any, packed: bool) -> None:
+    chance, model = random.Random(str(cache)), network(8, packed=packed)
     asked = hundred(cache, chance)
     scheduler = Scheduler(model, (END,), max_batch=6)
     outcomes: dict[int, Outcome] = {}

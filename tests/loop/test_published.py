@@ -21,7 +21,7 @@ from foretell.loop.noise import draw_many, draw_uniform
 from foretell.loop.wrappers import Shifted
 from foretell.models.transformer import Transformer
 from foretell.recipes.recipe import Recipe
-from tests.helpers import logits_of, network, run
+from tests.helpers import PLAIN_AND_PACKED, logits_of, network, run
 from tests.references import dream, fast_dllm, llada
 from tests.references.distributions import Row, cut, without
 
@@ -84,13 +84,14 @@ LLADA: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize(("text", "options"), LLADA, ids=[text for text, _ in LLADA])
 @pytest.mark.parametrize("steps", [12, 6])
-def test_llada(text: str, options: dict[str, Any], steps: int) -> None:
+def test_llada(text: str, options: dict[str, Any], steps: int, packed: bool) -> None:
     recipe, plain = (published(one, f"steps={steps}", "block_length=4", "transfer.idle=true") for one in (text, "full"))
     different = 0
     for seed in range(4):
-        model, pins = network(seed, VOCAB), PINS if seed % 2 else {}
+        model, pins = network(seed, VOCAB, packed=packed), PINS if seed % 2 else {}
         given = {name: value(seed) if callable(value) else value for name, value in options.items()}
         expected = llada.generate(
             partial(every_column, model), prompt_of(seed), 12, 0, steps=steps, block=4, pins=pins, **given
@@ -126,14 +127,15 @@ CASES = [  # thresholds and pins; the answer goes beyond the window, and not
 ]
 
 
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize("scale", [0.0, 1.0])
-def test_prophet_as_released(scale: float) -> None:
+def test_prophet_as_released(scale: float, packed: bool) -> None:
     """Tokens and steps; and each of the options that make it the released code is needed for that."""
     options = ["region.skip=0", "region.length=1", "stop.one_based=false", "transfer.idle=false"]
     options += ["guidance_pins=false"] if scale else []
     exits, needed = set(), set()
     for seed, (thresholds, pins) in product(range(2), CASES):
-        model = network(seed, VOCAB)
+        model = network(seed, VOCAB, packed=packed)
         every = partial(every_column, model)
         expected = llada.generate(
             every, prompt_of(seed), 12, 0, steps=12, block=4, pins=pins, cfg_scale=scale, prophet=thresholds
@@ -170,9 +172,10 @@ DREAM: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize(("text", "options"), DREAM, ids=[text for text, _ in DREAM])
 @pytest.mark.parametrize(("steps", "eps"), [(14, 1e-3), (5, 0.1)])
-def test_dream(text: str, options: dict[str, Any], steps: int, eps: float) -> None:
+def test_dream(text: str, options: dict[str, Any], steps: int, eps: float, packed: bool) -> None:
     hot: dict[str, Any] = {"temperature": 1.5, "top_p": 0.8} if "temperature" in options else {}
     changes = [f"steps={steps}", f"transfer.eps={eps}"]
     inner = "score.score" if "noisy" in text else "score"
@@ -181,7 +184,7 @@ def test_dream(text: str, options: dict[str, Any], steps: int, eps: float) -> No
     changes += [f"sample.{name}={value}" for name, value in (hot | {"top_k": 4}).items() if hot]
     recipe = published(text, *changes)
     for seed in range(3):
-        model = network(seed, VOCAB)
+        model = network(seed, VOCAB, packed=packed)
         expected = dream.generate(
             *(partial(every_column, model), prompt_of(seed), 14, 0),
             uniform={name: draws(stream, seed) for name, stream in (("token", 2), ("order", 5), ("coin", 6))},
@@ -237,15 +240,16 @@ FAST: list[tuple[str, str, str, fast_dllm.Rule]] = [
 ]
 
 
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize(("text", "cache", "family", "rule"), FAST, ids=[f"{one[2]} {one[0]}" for one in FAST])
-def test_fast_dllm(text: str, cache: str, family: str, rule: fast_dllm.Rule) -> None:
+def test_fast_dllm(text: str, cache: str, family: str, rule: fast_dllm.Rule, packed: bool) -> None:
     changes, length = ["block_length=4"], 10 if rule is fast_dllm.one else 12  # also with a shorter last block
     if "threshold" in text or text == "fast-dllm":
         changes += ["transfer.transfer.value=0.7" if family else "transfer.value=0.7"]
     changes += ["score.top_k=3"] if family else []
     recipe, stale, parallel = published(text, *changes), 0, 0
     for seed in range(4):
-        model = network(seed, VOCAB, spread=2.5)
+        model = network(seed, VOCAB, spread=2.5, packed=packed)
         expected = fast_dllm.generate(
             model, prompt_of(seed), length, 4, cache, rule, dream=bool(family), top_k=3 if family else 0
         )

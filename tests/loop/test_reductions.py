@@ -56,9 +56,9 @@ def test_rows_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     whole = Reductions(logits).normaliser
     sizes: list[int] = []
 
-    def noted(part: Tensor, top: Tensor) -> Tensor:
+    def noted(part: Tensor, top: Tensor, best: Tensor) -> Tensor:
         sizes.append(len(part))
-        return weigh(part, top)
+        return weigh(part, top, best)
 
     weigh = reductions._normaliser
     monkeypatch.setattr(reductions, "_normaliser", noted)

@@ -40,7 +40,7 @@ from foretell.policies.visible.decayed import Decayed
 from foretell.policies.visible.everything import Everything
 from foretell.policies.visible.near import Near
 from foretell.recipes.recipe import Recipe
-from tests.helpers import SOUGHT, WORDS, network, run
+from tests.helpers import PLAIN_AND_PACKED, SOUGHT, WORDS, network, run
 
 END = 2
 WINDOWS = [Everything(), Near(2), Near(0), Decayed(6)]
@@ -73,14 +73,15 @@ def requests(recipe: Recipe, rows: int = 4, length: int = 14) -> list[Request]:
     return [Request(tuple(range(3, 5 + 2 * row)), layout, recipe, seed=row) for row in range(rows)]
 
 
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize("wrap", [lambda model: model, Shifted], ids=["llada", "dream"])
 @pytest.mark.parametrize("cache", [Prefix(1), Dual(1), Delayed(1)], ids=str)
 @pytest.mark.parametrize("stop", [Recipe().stop, Prophet(Linear(3, 1))], ids=["never", "prophet"])
-def test_refreshed_every_step_is_off(wrap: Callable[[Any], Denoiser], cache: Any, stop: Any) -> None:
+def test_refreshed_every_step_is_off(wrap: Callable[[Any], Denoiser], cache: Any, stop: Any, packed: bool) -> None:
     for seed in range(4):
-        recipe = Recipe(block_length=5, stop=stop, score=Entropy())
-        exact, _ = run(wrap(network(seed)), requests(recipe))
-        cached, _ = run(wrap(network(seed)), requests(replace(recipe, cache=cache)))
+        recipe, model = Recipe(block_length=5, stop=stop, score=Entropy()), wrap(network(seed, packed=packed))
+        exact, _ = run(model, requests(recipe))
+        cached, _ = run(model, requests(replace(recipe, cache=cache)))
         assert torch.equal(cached.window, exact.window)
         assert torch.equal(cached.step, exact.step)
 

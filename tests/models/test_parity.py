@@ -14,7 +14,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from foretell.loop.protocols import Inputs
 from foretell.loop.wrappers import Shifted
 from foretell.models.load import load_model
+from foretell.models.packed import pack_weights
 from foretell.models.transformer import Transformer
+from tests.helpers import PLAIN_AND_PACKED
 from tests.models.checkpoints import (
     DREAM,
     LLADA,
@@ -105,6 +107,7 @@ def assert_close(ours: Tensor, theirs: Tensor, keys: Tensor) -> None:
     torch.testing.assert_close(ours[keys], theirs[keys], atol=1e-4, rtol=0)
 
 
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize(
     "changes",
@@ -119,20 +122,24 @@ def assert_close(ours: Tensor, theirs: Tensor, keys: Tensor) -> None:
     ids=["plain", "defaults", "grouped", "tied", "padded-vocabulary", "other-constants"],
 )
 def test_llada_is_a_bidirectional_llama(
-    tmp_path: Path, changes: dict[str, Any], padding: tuple[int, ...] | None
+    tmp_path: Path, changes: dict[str, Any], padding: tuple[int, ...] | None, packed: bool
 ) -> None:
-    inputs = a_pass(a_canvas(), padding)
-    ours = all_logits(load_model(write_llada(tmp_path, **changes)), inputs)
+    inputs, model = a_pass(a_canvas(), padding), load_model(write_llada(tmp_path, **changes))
+    pack_weights(model, packed)
+    ours = all_logits(model, inputs)
     assert_close(ours, bidirectional(llama({**LLADA, **changes}), inputs), inputs.attend)
 
 
+@PLAIN_AND_PACKED
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}])
 def test_dream_is_a_bidirectional_shifted_qwen2(
-    tmp_path: Path, changes: dict[str, Any], padding: tuple[int, ...] | None
+    tmp_path: Path, changes: dict[str, Any], padding: tuple[int, ...] | None, packed: bool
 ) -> None:
-    inputs = a_pass(a_canvas(), padding)
-    ours = all_logits(load_model(write_dream(tmp_path, **changes)), inputs)
+    inputs, model = a_pass(a_canvas(), padding), load_model(write_dream(tmp_path, **changes))
+    assert isinstance(model, Shifted)
+    pack_weights(model.inner, packed)
+    ours = all_logits(model, inputs)
     plain = bidirectional(qwen2({**DREAM, **changes}), inputs)
     shifted = torch.cat([plain[:, :1], plain[:, :-1]], dim=1)
     for row, pads in enumerate(padding or (0, 0, 0)):

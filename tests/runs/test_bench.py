@@ -44,8 +44,10 @@ def test_all_parts_make_a_page(modules: dict[str, Any], tmp_path: Path, monkeypa
     page = " ".join((tmp_path / "bench.md").read_text().split())
     found = json.loads((tmp_path / "bench.json").read_text())
     assert [name for name in found if name in bench.PARTS] == list("abcdef"), "earlier parts stay"
-    assert found["a"]["same"] == 1.0
-    assert found["a"]["ratio"] > 0
+    for loop in ("LLaDA", "Prophet", "Fast-dLLM"):
+        assert found["a"][loop]["same"] == 1.0
+        assert 0 < found["a"][loop]["own"] < 1
+        assert all(one > 0 for kind in found["a"][loop]["ratios"]["float32"].values() for one in kind.values())
     assert 0 < found["b"]["prophet"]["check"] < found["b"]["prophet"]["beside"] < 1
     assert all(one["same"] == 1.0 for one in found["c"]["ways"].values())
     assert (
@@ -55,11 +57,11 @@ def test_all_parts_make_a_page(modules: dict[str, Any], tmp_path: Path, monkeypa
     assert "best stack, synchronous" not in found["c"]["ways"]
     for words_of_it in ("## (a)", "## (f)", "| full, one by one | 1.00x | 100.0 |", "torchao is not installed"):
         assert words_of_it in page
-    assert page.count("Goal:") == 7
+    assert page.count("Goal:") == 10
     assert (tmp_path / "bench.png").exists()
     assert "[bench](bench.md)" in (tmp_path / "README.md").read_text()
     ratios = modules["bench_page"].ratios(found)
-    assert len(ratios) == 3 + 2 * 4
+    assert len(ratios) == 5 + 2 * 4
     assert all(one > 0 for one in ratios.values())
 
 

@@ -24,11 +24,16 @@ class Timings(Generic[T]):
     """The seconds of every run of a function, and the result of the last run."""
 
     seconds: tuple[float, ...]
+    cpu_seconds: tuple[float, ...]  # of all threads of this process together
     result: T
 
     @property
     def median(self) -> float:
         return median(self.seconds)
+
+    @property
+    def cpu_median(self) -> float:
+        return median(self.cpu_seconds)
 
 
 def time_in_turns(
@@ -45,17 +50,19 @@ def time_in_turns(
     """
     whole("rounds", rounds, 1, error=RequestError)
     seconds: dict[str, list[float]] = {name: [] for name in functions}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in functions}
     results: dict[str, T] = {}
     for turn in range(0 if warm else 1, rounds + 1):
         for name, function in functions.items():
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             results[name] = function()
-            took = time.perf_counter() - started
+            took, cpu_took = time.perf_counter() - started, time.process_time() - cpu_started
             if turn:
                 seconds[name].append(took)
+                cpu_seconds[name].append(cpu_took)
             if tell is not None:
                 tell(name, turn, took)
-    return {name: Timings(tuple(seconds[name]), results[name]) for name in functions}
+    return {name: Timings(tuple(seconds[name]), tuple(cpu_seconds[name]), results[name]) for name in functions}
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from foretell.cli.model import Device, Dtype, Model, Revision, at_revision
+from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
 from foretell.errors import RequestError, whole
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def bench(
     threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
     quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
+    packed: Packed = None,
 ) -> None:
     """Compare the speed of recipes. Prompts are decoded singly, in synchronous batches and in continuous batches.
 
@@ -61,7 +62,9 @@ def bench(
     for name in ("requests", "batch_size", "rounds"):
         whole(f"--{name.replace('_', '-')}", given[name], 1, error=RequestError)
     prompts = _read_prompts(file, requests)
-    engine = open_engine(at_revision(model, revision), device, dtype, threads, compile=compile_, quantize=quantize)
+    engine = open_engine(
+        at_revision(model, revision), device, dtype, threads, compile=compile_, quantize=quantize, packed=packed
+    )
     texts = tuple(dict.fromkeys(recipe or RECIPES))
     templates = {text: engine.template(recipe=text, **_with_layout(engine, options)) for text in texts}
     note(remark for template in templates.values() for remark in template.notes)

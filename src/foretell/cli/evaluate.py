@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from foretell.cli.generate import CHAT, ON_MISMATCH
-from foretell.cli.model import Device, Dtype, Model, Revision, at_revision, introduce
+from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision, introduce
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def decoding_options(
     dtype: Dtype = "auto",
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
     quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
+    packed: Packed = None,
 ) -> dict[str, Any]:
     """Return the options of every command that decodes a benchmark."""
     given = dict(locals())

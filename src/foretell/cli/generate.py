@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from foretell.cli.model import Device, Dtype, Model, Revision, at_revision
+from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
 from foretell.errors import ForetellError, RequestError, whole, within
 from foretell.storage import check_writable, is_folder
 
@@ -74,6 +74,7 @@ def generate(
     threads: Annotated[int | None, _option("Number of torch threads (default: 1 for small models).")] = None,
     compile_: Annotated[bool, _option("Use torch.compile.", "--compile")] = False,
     quantize: Annotated[str | None, _option("Quantize the weights: int8.")] = None,
+    packed: Packed = None,
     json: Annotated[bool, _option("Print one JSON object per line.", "--json")] = False,
     trace: Annotated[Path | None, _option("File to save every step to.")] = None,
     out: Annotated[Path | None, _option("File to write JSON lines to, instead of stdout.")] = None,
@@ -90,7 +91,8 @@ def generate(
         options["stop_strings"] = stop_string
     options["recipe"] = " ".join([recipe, *(set_ or [])])
     output = Output(batch_size, as_json=json, trace=trace, out=out, watch=watch, delay=delay)
-    machine = {name: given[name] for name in ("device", "dtype", "threads", "quantize")} | {"compile": compile_}
+    names = ("device", "dtype", "threads", "quantize", "packed")
+    machine = {name: given[name] for name in names} | {"compile": compile_}
     run(output, options, at_revision(model, revision), prompt, file, machine)
 
 

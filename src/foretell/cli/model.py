@@ -17,6 +17,13 @@ Model = Annotated[
 Revision = Annotated[str | None, Option(help="Branch, tag or commit of a model on the hub.")]
 Device = Annotated[str, Option(help="Device: auto, cpu, cuda, cuda:1, mps, ...")]
 Dtype = Annotated[str, Option(help="Data type: auto, float32, bfloat16 (bf16) or float16 (fp16).")]
+Packed = Annotated[
+    bool | None,
+    Option(
+        "--packed/--no-packed",
+        help="Arrange matrices once for oneDNN's products on a CPU (default: where that is faster).",
+    ),
+]
 
 
 def open_engine(
@@ -27,13 +34,14 @@ def open_engine(
     *,
     compile: bool = False,  # noqa: A002  torch's own word
     quantize: str | None = None,
+    packed: bool | None = None,
 ) -> Engine:
     """Load a model by its folder, bundled name or hub id, with a progress bar, and set the number of threads."""
     from foretell.cli.progress import Meter  # noqa: PLC0415
     from foretell.engine.engine import load  # noqa: PLC0415
 
     with Meter("loading") as meter:
-        engine = load(model, device, dtype, compile=compile, quantize=quantize, progress=meter.load)
+        engine = load(model, device, dtype, compile=compile, quantize=quantize, packed=packed, progress=meter.load)
     engine.use_threads(threads)
     return engine
 

@@ -38,6 +38,7 @@ from foretell.models.faster import check_quantize, compile_blocks, quantize_weig
 from foretell.models.hub import repo_of
 from foretell.models.load import BUNDLED, Progress, load_model
 from foretell.models.memory import COLUMNS, format_bytes, free_memory, row_values, tensor_bytes
+from foretell.models.packed import pack_weights, packed_share
 from foretell.models.transformer import UNBOUNDED, Transformer
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
@@ -71,13 +72,14 @@ class Engine:
         self.size = sum(weight.numel() for weight in weights)
         self.weight_bytes = sum(map(tensor_bytes, weights))
         self.free_bytes: int | None = None  # of the device's memory, after the weights; `load` sets it
+        self.packed = packed_share(network)  # the share of the matrices' weights that is packed for the CPU
         # Torch threads while this model decodes; None: torch's default.
         self.threads = 1 if self.size <= SMALL else None
         self.context = int(getattr(_unwrap(model), "context", UNBOUNDED))
         self.usage = Usage()  # columns of all requests that went through `generate` and `generate_iter`
 
     def __repr__(self) -> str:
-        return f"Engine({self.name}: {self.size / 1e6:.3g} million parameters, {self.dtype}, {self.device})"
+        return f"Engine({self.describe()})"
 
     @property
     def name(self) -> str:
@@ -89,9 +91,10 @@ class Engine:
         size = f"{self.size / 1e9:.3g}B" if self.size >= 1e9 else f"{self.size / 1e6:.3g}M"
         threads = self.threads or torch.get_num_threads()
         where = f"cpu ({threads} thread{'s' if threads > 1 else ''})" if self.device.type == "cpu" else self.device
+        packed = f", {self.packed:.0%} packed" if self.packed else ""
         free = "" if self.free_bytes is None else f", {format_bytes(self.free_bytes)} free"
         used = format_bytes(self.weight_bytes)
-        return f"{self.name}: {size} parameters, {self.dtype} on {where}, {used} used{free}"
+        return f"{self.name}: {size} parameters, {self.dtype} on {where}{packed}, {used} used{free}"
 
     def count_rows(self, window: int) -> int | None:
         """Return about how many rows with this window fit into the free memory; None if that is unknown."""
@@ -337,6 +340,7 @@ def load(
     revision: str | None = None,
     compile: bool = False,  # noqa: A002  named after torch.compile
     quantize: str | None = None,
+    packed: bool | None = None,
     progress: Progress | None = None,
 ) -> Engine:
     """Load an engine from a checkpoint folder, a bundled model by its name, or a model on the Hugging Face hub.
@@ -345,10 +349,15 @@ def load(
     it, and float32 for small models. `revision` is a branch, tag or commit on the hub. `progress` is called with the
     bytes loaded so far and with all bytes. `quantize="int8"` rounds the weights between embedding and head,
     `compile=True` compiles the layers with torch. Either may change a token if two are almost equally likely; int8
-    may also change other tokens.
+    may also change other tokens. `packed` arranges matrices once for oneDNN's products on a CPU; by default, those for
+    which it is faster.
     """
     target = choose_device(device)
     check_quantize(quantize)
+    if compile or quantize is not None:
+        if packed:
+            raise RequestError("packed=True cannot be combined with compile or quantize, which have their own products")
+        packed = False
     folder = folder_of(model, revision)
     free = free_memory(target)
     loaded = load_model(folder, target, dtype, quantize=quantize, progress=progress)
@@ -357,6 +366,7 @@ def load(
         quantize_weights(_network(loaded))
     if compile:
         compile_blocks(_network(loaded))
+    pack_weights(_network(loaded), packed)
     engine = Engine(loaded, codec, layouts_of(folder))
     if quantize is not None:
         engine.dtype = f"{engine.dtype}+{quantize}"  # part of what a certificate is valid for

@@ -58,6 +58,7 @@ class Evaluation:
     dtype: str | None = "auto"
     compile: bool = False
     quantize: str | None = None  # "int8"
+    packed: bool | None = None  # matrices packed for the CPU (default: where that is faster); tokens do not change
     allow_code_execution: bool = False
     sandbox: str | None = None  # level at which generated programs run; default: the strongest, but not "limits"
     strict: bool = False  # count only answers that the text states
@@ -256,6 +257,7 @@ def _load_engine(evaluation: Evaluation, folder: Path, progress: Progress | None
         evaluation.dtype,
         compile=evaluation.compile,
         quantize=evaluation.quantize,
+        packed=evaluation.packed,
         progress=progress,
     )
     engine.use_threads(1 if evaluation.workers > 1 else evaluation.threads)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 1 << 18  # logits reduced at a time: a megabyte in float32, and as much for their exponentials
+_AT_ONCE = 8  # most rows that are reduced at a time because each has a thread of its own
 _GROUP = 64
 
 
@@ -54,12 +55,12 @@ class Reductions:
     @cached_property
     def normaliser(self) -> Tensor:
         """The normaliser of the softmax, log sum exp, without a matrix of probabilities. [n]"""
-        return map_chunks(_normaliser, self.values, self.top)
+        return map_chunks(_normaliser, self.values, self.top, self.best)
 
     @cached_property
     def entropy(self) -> Tensor:
         """Shannon entropy in nats. [n]"""
-        self.normaliser, entropy = map_chunks(_normaliser_and_entropy, self.values, self.top).unbind(-1)
+        self.normaliser, entropy = map_chunks(_normaliser_and_entropy, self.values, self.top, self.best).unbind(-1)
         return entropy
 
     def of(self, tokens: Tensor) -> Tensor:
@@ -75,18 +76,26 @@ class Reductions:
         return self._groups.gather(1, group[..., None].expand(-1, 1, self._groups.shape[-1])).squeeze(1)
 
 
-def _normaliser(logits: Tensor, top: Tensor) -> Tensor:
-    return top + (_precise(logits) - top[:, None]).exp_().sum(dim=-1).log()
+def _normaliser(logits: Tensor, top: Tensor, best: Tensor) -> Tensor:
+    return _from_scaled(_scale(logits), top, best)
 
 
-def _normaliser_and_entropy(logits: Tensor, top: Tensor) -> Tensor:
+def _normaliser_and_entropy(logits: Tensor, top: Tensor, best: Tensor) -> Tensor:
     """Return both, from one pass over the logits. [n, 2]"""
-    below = _precise(logits) - top[:, None]
-    weight = below.exp()
-    total = weight.sum(dim=-1)
+    scaled = _scale(logits)
+    normaliser, weight = _from_scaled(scaled, top, best), scaled.exp()
     # A banned token has weight 0 at -inf, and their product would be nan.
-    weight *= below.clamp_(min=torch.finfo(below.dtype).min)
-    return torch.stack([top + total.log(), total.log() - weight.sum(dim=-1) / total], dim=-1)
+    weight *= scaled.clamp_(min=torch.finfo(scaled.dtype).min)
+    return torch.stack([normaliser, -weight.sum(dim=-1)], dim=-1)
+
+
+def _scale(logits: Tensor) -> Tensor:
+    """Return log probabilities: one kernel, which sums the exponentials without storing them. [n, V]"""
+    return torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def _from_scaled(scaled: Tensor, top: Tensor, best: Tensor) -> Tensor:
+    return top - scaled.gather(-1, best[:, None]).squeeze(1)
 
 
 def _precise(logits: Tensor) -> Tensor:
@@ -95,6 +104,6 @@ def _precise(logits: Tensor) -> Tensor:
 
 def map_chunks(statistic: Callable[..., Tensor], logits: Tensor, *others: Tensor) -> Tensor:
     """Compute `statistic` for a few rows of logits [n, V] (and of `others` [n]) at a time. [n] or [n, k]"""
-    rows = max(1, CHUNK // logits.shape[-1])
+    rows = max(CHUNK // logits.shape[-1], min(torch.get_num_threads(), _AT_ONCE))
     pieces = zip(*(torch.split(part, rows) for part in (logits, *others)), strict=True)
     return torch.cat([statistic(*piece) for piece in pieces])

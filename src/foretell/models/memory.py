@@ -10,14 +10,18 @@ from typing import Any
 
 import torch
 
-from foretell.errors import ModelError
+from foretell.errors import ModelError, StorageError
 from foretell.models.device import multiplies_bfloat16
 from foretell.models.transformer import TransformerConfig
+from foretell.storage import read_text
 
 COLUMNS = 1024  # prompt and window of the row that an estimate assumes, if the model's context is not shorter
 LOGITS = 64  # positions whose logits exist at the same time
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
+# Where Linux states the limit of a container and what it has taken: version 2 of control groups, then version 1.
+_LIMITS = (
+    ("sys/fs/cgroup", "memory.max", "memory.current"),
+    ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
 
 
 def format_bytes(count: float) -> str:
@@ -42,32 +46,41 @@ def free_memory(device: torch.device) -> int | None:
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     if device.type != "cpu":
         return None
-    bounds = [bound for bound in (_available(), _left_in_container()) if bound is not None]
-    return min(bounds, default=None)
-
-
-def _available() -> int | None:
-    """Return the memory of the machine that is not in use; on systems without /proc, all of its memory."""
-    if _MEMINFO.is_file():
-        for line in _MEMINFO.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+    available = available_memory()
+    if available is not None:
+        return available
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all of it: macOS does not say what is free
     except (AttributeError, OSError, ValueError):  # not a POSIX system
         return None
 
 
-def _left_in_container() -> int | None:
-    """Return what the memory limit of this container leaves; None without a limit."""
-    try:
-        limit = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
-        used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
-        stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text(encoding="ascii").splitlines())
-    except (OSError, ValueError):
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes that can be allocated without swapping; None where the system does not say (not Linux)."""
+    free = _numbers(root / "proc/meminfo").get("MemAvailable")
+    if free is None:
         return None
-    # Cached files count as used, and are dropped when memory is needed.
-    return None if limit == "max" else int(limit) - used + int(stat.get("file", 0))
+    available = 1024 * free
+    for folder, limit, taken in _LIMITS:
+        most, now = (_numbers(root / folder / name).get("") for name in (limit, taken))
+        if most is not None and now is not None:
+            files = _numbers(root / folder / "memory.stat")  # their pages are given back when memory is needed
+            available = min(available, most - now + files.get("active_file", 0) + files.get("inactive_file", 0))
+    return max(0, available)
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Return the numbers of a file with lines like "MemAvailable: 5 kB"; a number alone has the name ""."""
+    try:
+        lines = read_text(path, "memory statistics").splitlines()
+    except StorageError:
+        return {}
+    found = {}
+    for line in lines:
+        name, _, value = f" {line}".removesuffix(" kB").rpartition(" ")
+        if value.isdecimal():
+            found[name.strip().rstrip(":")] = int(value)
+    return found
 
 
 def row_values(config: TransformerConfig, columns: int) -> int:
