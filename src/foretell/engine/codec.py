@@ -60,7 +60,7 @@ class Codec:
             vocab_size=_vocab_size(settings, kind),
             mask_id=_mask_id(settings, tokenizer, kind, published.values()),
             end_ids=_end_ids(settings, tokenizer, kind, published),
-            leading=_leading(tokenizer),
+            leading=_around(tokenizer)[0],
             template=ChatTemplate.find(folder) or _documented_template(kind, tokenizer),
         )
 
@@ -86,11 +86,30 @@ class Codec:
 
         Tokens for the end of a text, such as BERT's [SEP], are left out, because the text continues.
         """
+        return [*(self.leading if special else ()), *self._encode(text)]
+
+    def encode_masked(self, parts: Sequence[str], sizes: Sequence[int]) -> list[int]:
+        """Return the token ids of a whole text, with its special tokens: `parts` with `sizes` masks between them.
+
+        The tokenizer reads the text as one if it knows its mask token, otherwise part by part.
+        """
+        assert self.mask_id is not None, "the caller has checked that there is a mask"
+        own = self.tokenizer.id_to_token(self.mask_id)
+        if own is not None:
+            ids = self._encode("".join(part + own * size for part, size in zip(parts, (*sizes, 0), strict=True)), True)
+            if ids.count(self.mask_id) == sum(sizes):
+                return ids
+        ids = self._encode(parts[0])
+        for size, part in zip(sizes, parts[1:], strict=True):
+            ids += [self.mask_id] * size + self._encode(part)
+        return [*self.leading, *ids, *_around(self.tokenizer)[1]]
+
+    def _encode(self, text: str, special: bool = False) -> list[int]:
         if not isinstance(text, str):
             raise RequestError(f"the text is a {type(text).__name__}; it must be a string")
         self._check_tokenizer()
         try:
-            encoding = self.tokenizer.encode(text, add_special_tokens=False)
+            encoding = self.tokenizer.encode(text, add_special_tokens=special)
         except Exception as problem:  # a vocabulary without an unknown token raises plain Exception
             raise VocabularyError(f"the text cannot be encoded: {problem}{self._advice()}") from problem
         unk = _unknown_id(self.tokenizer)
@@ -100,7 +119,7 @@ class Codec:
             raise VocabularyError(
                 f"the model's vocabulary has no {_list_missing(missing, self.words())}{self._advice()}"
             )
-        return [*(self.leading if special else ()), *encoding.ids]
+        return list(encoding.ids)
 
     def _check_tokenizer(self) -> None:
         if not self.reads_text:
@@ -188,13 +207,13 @@ def _end_ids(
     return tuple(dict.fromkeys(token for token in ids if isinstance(token, int)))
 
 
-def _leading(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the tokens that the tokenizer puts before every text."""
+def _around(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the tokens that the tokenizer puts before every text, and those that it puts after it."""
     if tokenizer.num_special_tokens_to_add(is_pair=False) == 0:
-        return ()
+        return (), ()
     sample = tokenizer.encode("a", add_special_tokens=True)
-    first = sample.special_tokens_mask.index(0) if 0 in sample.special_tokens_mask else 0
-    return tuple(sample.ids[:first])
+    real = [at for at, special in enumerate(sample.special_tokens_mask) if not special]
+    return (tuple(sample.ids[: real[0]]), tuple(sample.ids[real[-1] + 1 :])) if real else ((), ())
 
 
 def _is_spaced(tokenizer: Tokenizer) -> bool:
