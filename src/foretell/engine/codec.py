@@ -62,7 +62,7 @@ class Codec:
         end_ids = _end_ids(settings, tokenizer, kind, published)
         template = ChatTemplate.find(folder) or _documented_template(kind, tokenizer)
         with explain_errors(f"{folder}: the tokenizer cannot encode a single letter"):
-            leading = _leading(tokenizer)
+            leading, _ = _around(tokenizer)
         written = template.text if template is not None else ""
         return cls(
             folder=folder,
@@ -99,14 +99,33 @@ class Codec:
 
         Tokens for the end of a text, such as BERT's [SEP], are left out, because the text continues.
         """
+        return [*(self.leading if special else ()), *self._encode(text)]
+
+    def encode_masked(self, parts: Sequence[str], sizes: Sequence[int]) -> list[int]:
+        """Return the token ids of a whole text, with its special tokens: `parts` with `sizes` masks between them.
+
+        The tokenizer reads the text as one if it knows its mask token, otherwise part by part.
+        """
+        assert self.mask_id is not None, "the caller has checked that there is a mask"
+        own = self.tokenizer.id_to_token(self.mask_id)
+        if own is not None:
+            ids = self._encode("".join(part + own * size for part, size in zip(parts, (*sizes, 0), strict=True)), True)
+            if ids.count(self.mask_id) == sum(sizes):
+                return ids
+        ids = self._encode(parts[0])
+        for size, part in zip(sizes, parts[1:], strict=True):
+            ids += [self.mask_id] * size + self._encode(part)
+        return [*self.leading, *ids, *_around(self.tokenizer)[1]]
+
+    def _encode(self, text: str, special: bool = False) -> list[int]:
         if not isinstance(text, str):
             raise RequestError(f"the text is a {type(text).__name__}; it must be a string")
         self._check_tokenizer()
-        return [*(self.leading if special else ()), *self._encode(text, self.tokenizer)]
+        return self._encode_with(self.tokenizer, text, special)
 
-    def _encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
+    def _encode_with(self, tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
         with explain_errors("the text cannot be encoded", self._advice(), VocabularyError):
-            encoding = tokenizer.encode(text, add_special_tokens=False)
+            encoding = tokenizer.encode(text, add_special_tokens=special)
         unk = _unknown_id(tokenizer)
         if unk is not None and unk in encoding.ids:
             places = [place for token, place in zip(encoding.ids, encoding.offsets, strict=True) if token == unk]
@@ -114,7 +133,7 @@ class Codec:
             raise VocabularyError(
                 f"the model's vocabulary has no {_list_missing(missing, self.words())}{self._advice()}"
             )
-        largest = max(encoding.ids, default=0)
+        largest = max((token for token in encoding.ids if token != self.mask_id), default=0)
         if largest >= self.vocab_size:
             raise ModelError(
                 f"{self.folder}: the tokenizer gives {tokenizer.id_to_token(largest)!r} the id {largest}, but the "
@@ -142,12 +161,12 @@ class Codec:
             raise RequestError(f"{self.folder}: the model has no chat template; give it plain text to continue")
         conversation = check_messages(messages)
         if special_tokens or not self.controls.spelled(conversation):
-            return self._encode(self.template.render(conversation), self.tokenizer)
+            return self._encode(self.template.render(conversation))
         mark = unused_character([self.template.text, *(text for one in conversation for text in one.values())])
         with explain_errors(f"{self.folder}: the tokenizer cannot be copied"):
             plain = self.controls.plain
         text = self.template.render(self.controls.mark(conversation, mark))
-        return self._encode(self.controls.rename(text, mark), plain)
+        return self._encode_with(plain, self.controls.rename(text, mark))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of `ids`; empty without a tokenizer."""
@@ -222,13 +241,13 @@ def _end_ids(
     return tuple(dict.fromkeys(token for token in ids if token is not None and token < size))
 
 
-def _leading(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the tokens that the tokenizer puts before every text."""
+def _around(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the tokens that the tokenizer puts before every text, and those that it puts after it."""
     if tokenizer.num_special_tokens_to_add(is_pair=False) == 0:
-        return ()
+        return (), ()
     sample = tokenizer.encode("a", add_special_tokens=True)
-    first = sample.special_tokens_mask.index(0) if 0 in sample.special_tokens_mask else 0
-    return tuple(sample.ids[:first])
+    real = [at for at, special in enumerate(sample.special_tokens_mask) if not special]
+    return (tuple(sample.ids[: real[0]]), tuple(sample.ids[real[-1] + 1 :])) if real else ((), ())
 
 
 def _is_spaced(tokenizer: Tokenizer) -> bool:

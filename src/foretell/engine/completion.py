@@ -46,6 +46,7 @@ class Completion:
     notes: tuple[str, ...] = ()
     given: int = 0  # steps of the budget that were not needed, because positions of the window were pinned
     stop_string: str | None = None  # the stop string at which the text was cut
+    fills: tuple[str, ...] = ()  # what each run of masks became, if a text was filled in place
 
     @property
     def saved(self) -> int:

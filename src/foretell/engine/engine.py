@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -18,11 +18,13 @@ from foretell.engine.certificate import Certificate, model_hash
 from foretell.engine.codec import Codec
 from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, cut_text, frame_of, text_of
 from foretell.engine.folder import folder_of, layouts_of
+from foretell.engine.masked_text import MaskedText
 from foretell.engine.options import (
     GenerateOptions,
     Options,
     RequestTemplate,
     apply_certificate,
+    make_fill_template,
     make_template,
     without_text,
 )
@@ -157,15 +159,46 @@ class Engine:
         if is_single(given):
             if streamer is not None:
                 return self._feed(given, template, streamer, trace)
-            ((_, only),) = self.generate_iter([(given, template)], trace=trace, batch_size=batch_size, errors="return")
-            if isinstance(only, Failure):
-                raise only.error
-            return only
+            return self._generate_one(given, template, trace, batch_size)
         if streamer is not None:
             raise RequestError("a streamer takes one prompt at a time")
-        pairs = [(one, template) for one in given]
+        return self._generate_all(given, template, trace, batch_size)
+
+    def _generate_one(self, prompt: Prompt, template: RequestTemplate, trace: bool, batch_size: int) -> Completion:
+        ((_, only),) = self.generate_iter([(prompt, template)], trace=trace, batch_size=batch_size, errors="return")
+        if isinstance(only, Failure):
+            raise only.error
+        return only
+
+    def _generate_all(
+        self, prompts: Iterable[Prompt], template: RequestTemplate, trace: bool, batch_size: int
+    ) -> list[Completion]:
+        pairs = [(one, template) for one in prompts]
         done = dict(self.generate_iter(pairs, trace=trace, batch_size=batch_size))
         return [done[index] for index in range(len(pairs))]
+
+    @overload
+    def fill(  # type: ignore[overload-overlap]  # a string is a sequence of strings, too
+        self, text: str, *, trace: bool = ..., batch_size: int = ..., **options: Unpack[GenerateOptions]
+    ) -> Completion: ...
+
+    @overload
+    def fill(
+        self, text: Sequence[str], *, trace: bool = ..., batch_size: int = ..., **options: Unpack[GenerateOptions]
+    ) -> list[Completion]: ...
+
+    def fill(
+        self, text: str | Sequence[str], *, trace: bool = False, batch_size: int = 8, **options: Unpack[GenerateOptions]
+    ) -> Completion | list[Completion]:
+        """Fill the masks of a text or of a list of texts: `fill("The capital of [MASK] is [MASK].")`.
+
+        A mask is written as [MASK] or as the tokenizer's own mask token; [MASK*8] is a run of eight. Everything else
+        stays as it is. `Completion.text` is the whole text, `Completion.fills` what each run of masks became.
+        """
+        template = self.fill_template(**options)
+        if isinstance(text, str):
+            return self._generate_one(MaskedText(text), template, trace, batch_size)
+        return self._generate_all(map(MaskedText, text), template, trace, batch_size)
 
     @overload
     def generate_iter(
@@ -209,14 +242,14 @@ class Engine:
         whole("batch_size", batch_size, 1, error=RequestError)
         scheduler = self._scheduler(batch_size, record=trace)
         failed: list[tuple[int, Failure]] = []
-        accepted: list[tuple[int, RequestTemplate]] = []  # by ticket
+        accepted: list[tuple[int, Prompt, RequestTemplate]] = []  # by ticket
         for index, (prompt, template) in enumerate(prompts):
             try:
                 scheduler.submit(self.request(prompt, template), *observers)
             except ForetellError as error:
                 failed.append((index, Failure(error)))
             else:
-                accepted.append((index, template))
+                accepted.append((index, prompt, template))
         if failed and errors == "raise":
             raise _name_failed(failed) from failed[0][1].error
         return self._run(scheduler, failed, accepted, errors)
@@ -225,15 +258,15 @@ class Engine:
         self,
         scheduler: Scheduler,
         failed: list[tuple[int, Failure]],
-        accepted: list[tuple[int, RequestTemplate]],
+        accepted: list[tuple[int, Prompt, RequestTemplate]],
         errors: Literal["raise", "return"],
     ) -> Iterator[tuple[int, Completion | Failure]]:
         yield from failed
         try:
             for one in chain.from_iterable(with_threads(filter(None, _take_steps(scheduler)), self.threads)):
-                index, template = accepted[one.ticket]
+                index, prompt, template = accepted[one.ticket]
                 if isinstance(one, Outcome):
-                    yield index, self._complete(one, template)
+                    yield index, self._complete(one, prompt, template)
                 elif errors == "return":
                     yield index, Failure(one.error)
                 else:
@@ -242,8 +275,11 @@ class Engine:
             with _COUNTING:
                 self.usage += scheduler.usage
 
-    def _complete(self, outcome: Outcome, template: RequestTemplate) -> Completion:
-        return completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)
+    def _complete(self, outcome: Outcome, prompt: Prompt, template: RequestTemplate) -> Completion:
+        done = completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)
+        if not isinstance(prompt, MaskedText):
+            return done
+        return prompt.finish(done, outcome.request.layout, self.codec, self.spelling)
 
     def _scheduler(self, batch_size: int, *, record: bool) -> Scheduler:
         # All requests of a list are known, so any of them may be delayed in favour of one that needs less padding.
@@ -258,19 +294,22 @@ class Engine:
         request, scheduler = self.request(prompt, template), self._scheduler(batch_size=1, record=trace)
         frames: list[Frame] = []
         scheduler.submit(request, lambda step, row: frames.append(frame_of(step, row)))
-        return self._frames(request, template, scheduler, frames)
+        return self._frames(prompt, request, template, scheduler, frames)
 
     def _frames(
-        self, request: Request, template: RequestTemplate, scheduler: Scheduler, frames: list[Frame]
+        self, prompt: Prompt, request: Request, template: RequestTemplate, scheduler: Scheduler, frames: list[Frame]
     ) -> Iterator[Frame]:
         for finished in with_threads(_take_steps(scheduler), self.threads):
             done = None
             for one in finished:
                 if isinstance(one, FailedRequest):
                     raise one.error
-                done = self._complete(one, template)
+                done = self._complete(one, prompt, template)
             frame = frames.pop()
-            text, _ = cut_text(self.text(frame.tokens, request.layout)[0], template.stop_strings)
+            if isinstance(prompt, MaskedText):
+                text = prompt.join(frame.tokens, request.layout, self.codec, self.spelling)
+            else:
+                text, _ = cut_text(self.text(frame.tokens, request.layout)[0], template.stop_strings)
             yield replace(frame, text=text, completion=done)
 
     def template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
@@ -279,6 +318,14 @@ class Engine:
         template = make_template(given, self.codec, self.layouts)
         if not self.codec.reads_text:
             template = without_text(template)
+        return self._check_certificate(given, self._check_pins(template))
+
+    def fill_template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
+        """Return what a call of `fill` with these options uses for every text."""
+        given = Options.of(options)
+        return self._check_certificate(given, make_fill_template(given))
+
+    def _check_pins(self, template: RequestTemplate) -> RequestTemplate:
         vocabulary = self.codec.vocab_size
         for offset, token in template.layout.pins:
             if token == self.model.mask_id:
@@ -287,6 +334,10 @@ class Engine:
                 raise RequestError(
                     f"token {show(token)} pinned at {offset} is outside the vocabulary of {vocabulary} tokens"
                 )
+        return template
+
+    def _check_certificate(self, given: Options, template: RequestTemplate) -> RequestTemplate:
+        """Return the template with notes on what its certificate does not cover."""
         if not isinstance(given.stop, Certificate):
             return template
         return apply_certificate(template, given.stop, given.on_mismatch, self.fingerprint, self.dtype)
@@ -294,9 +345,14 @@ class Engine:
     def request(self, prompt: Prompt, template: RequestTemplate) -> Request:
         """Encode a prompt. Raises an error if it cannot be decoded with this template."""
         given: Any = prompt
+        layout = template.layout
         if not is_single(given):
             raise RequestError(f"{KINDS}, got {given!r:.80}")
-        if is_ids(given):
+        if isinstance(given, MaskedText) != template.fills:
+            raise RequestError("masks in a text are filled by Engine.fill, which takes texts with masks only")
+        if isinstance(given, MaskedText):
+            ids, layout = given.encode(self.codec)
+        elif is_ids(given):
             if template.chat:
                 raise RequestError("chat=True puts text into the chat template; token ids are taken as they are")
             ids = read_ids(given, self.codec.vocab_size)
@@ -304,10 +360,10 @@ class Engine:
             ids = self.codec.prompt(given, template.chat, template.special_tokens)
         if self.model.mask_id in ids:
             raise RequestError("the prompt holds the mask token; only positions of the window can be filled")
-        if len(ids) + template.layout.length > self.context:
-            sizes = f"a prompt of {len(ids)} tokens and a window of {template.layout.length}"
+        if len(ids) + layout.length > self.context:
+            sizes = f"a prompt of {len(ids)} tokens and a window of {layout.length}"
             raise RequestError(f"{sizes} exceed the context of {self.context} tokens that this model supports")
-        return Request(tuple(ids), template.layout, template.recipe, template.seed)
+        return Request(tuple(ids), layout, template.recipe, template.seed)
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
         """Return the text of a window and the number of its tokens, up to the first end token after all pins."""

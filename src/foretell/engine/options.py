@@ -68,6 +68,9 @@ NO_REGION = (
     "an answer length, a region that is found in the text (region=delimiter), or region=masked to read every mask"
 )
 
+FOR_WINDOWS = (
+    *("layout", "max_new_tokens", "suffix", "answer_length", "answer_start", "pins", "chat", "stop_strings"),
+)  # options that a fill does not take
 NO_TEXT = "this model's folder has no tokenizer, so the completion has tokens but no text"
 
 
@@ -168,6 +171,7 @@ class RequestTemplate:
     chat: bool | None = None
     stop_strings: tuple[str, ...] = ()
     special_tokens: bool = False
+    fills: bool = False  # for texts with masks; each of them has its own layout
 
 
 def _check_type(name: str, value: object) -> None:
@@ -188,6 +192,21 @@ def _stop_strings(given: object) -> tuple[str, ...]:
     if not all(isinstance(one, str) and one for one in strings):
         raise RequestError(f"stop_strings must be a non-empty string or a list of them, got {given!r:.80}")
     return strings
+
+
+def make_fill_template(options: Options) -> RequestTemplate:
+    """Decide the recipe of a call that fills masks in place.
+
+    By default, all masks are one block, and none becomes the end of the text (`block_length=32 ban_eos=false` in the
+    recipe's text changes that). Raises RequestError for options that describe a window: each text is its own window.
+    """
+    for name in FOR_WINDOWS:
+        if getattr(options, name) is not None:
+            raise RequestError(f"{name}={show(getattr(options, name))} is for a window after a prompt; a fill has none")
+    recipe = _apply(options, parse(options.recipe, lambda preset: replace(preset, block_length=None, ban_eos=True)))
+    read_files(recipe.stop)
+    whole("seed", options.seed, 0, 2**63 - 1, RequestError)
+    return RequestTemplate(Layout(1, answer=(0, 1)), recipe, options.seed, fills=True)
 
 
 def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> RequestTemplate:

@@ -13,7 +13,7 @@ from foretell.models.chat import check_messages
 from foretell.storage import parse_json, read_text
 
 if TYPE_CHECKING:
-    from foretell.engine.prompt_kinds import Prompt
+    from foretell.engine.prompt_kinds import WrittenPrompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class FilePrompt:
     """One prompt, its id, and the place where it was read."""
 
     id: str | int
-    prompt: Prompt
+    prompt: WrittenPrompt
     where: str = ""  # "prompts.jsonl, line 3"
     answer: object = None  # the right answer, if the file has one, for grading
 
@@ -69,7 +69,7 @@ def _id(value: Mapping[str, Any], number: int, where: str) -> str | int:
     return name
 
 
-def _prompt(value: Mapping[str, Any], where: str) -> Prompt:
+def _prompt(value: Mapping[str, Any], where: str) -> WrittenPrompt:
     given = [key for key in ("prompt", "messages") if key in value]
     if len(given) == 2:
         raise RequestError(f'{where}: has both "prompt" and "messages"; give one of them')
@@ -84,7 +84,7 @@ def _prompt(value: Mapping[str, Any], where: str) -> Prompt:
     return content
 
 
-def _messages(content: Any, where: str) -> Prompt:
+def _messages(content: Any, where: str) -> WrittenPrompt:
     if not isinstance(content, list) or not content:
         raise RequestError(f'{where}: "messages" must be a list of messages')
     try:

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from foretell.engine.masked_text import MaskedText
 from foretell.errors import RequestError
 from foretell.models.chat import Message
 
-Prompt = str | Sequence[Message] | Sequence[int] | Tensor | np.ndarray[Any, Any]
+WrittenPrompt = str | Sequence[Message]  # what a file can hold
+Prompt = WrittenPrompt | Sequence[int] | Tensor | np.ndarray[Any, Any] | MaskedText
 KINDS = "a prompt is a string, a list of messages or a list of token ids"
 
 
 def is_single(prompt: object) -> bool:
     """Return whether this is one prompt and not a list of them. Raises RequestError if it is neither."""
-    if isinstance(prompt, str | Tensor | np.ndarray):
+    if isinstance(prompt, str | Tensor | np.ndarray | MaskedText):
         return True
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
         raise RequestError(f"{KINDS}, got {type(prompt).__name__}")

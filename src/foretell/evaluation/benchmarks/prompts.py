@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from foretell.engine.engine import Completion, Prompt
+from foretell.engine.engine import Completion
 from foretell.engine.prompt_files import FilePrompt, parse_prompts, read_prompts
+from foretell.engine.prompt_kinds import WrittenPrompt
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.source import pick
@@ -18,7 +19,7 @@ from foretell.policies.stop.schedules import Staged
 LABELLED = "labelled"  # key in an example's data: whether the file has an answer for it
 LIST = "the list of prompts"
 
-Given = Prompt | Mapping[str, Any]  # anything that a line of a file may hold, or a list of messages
+Given = WrittenPrompt | Mapping[str, Any]  # anything that a line of a file may hold, or a list of messages
 
 
 @dataclass(frozen=True, slots=True)
