@@ -14,7 +14,7 @@ from foretell.engine.certificate import NO_DIGEST, read_certificate
 from foretell.engine.options import GenerateOptions
 from foretell.errors import RequestError, StorageError, TraceError
 from foretell.evaluation.manifest import read_manifest
-from foretell.evaluation.records import read_records
+from foretell.evaluation.records import lines, read_records
 from foretell.evaluation.report import report
 from foretell.evaluation.run import Evaluation, evaluate
 
@@ -47,7 +47,12 @@ def test_a_certificate() -> None:
 
 def test_a_certificate_holds_for_the_model_of_then() -> None:
     engine = foretell.load("tiny")
-    asked: GenerateOptions = {"recipe": "prophet", "layout": "choice", "stop": OLD / "rule.json", "on_mismatch": "fail"}
+    asked: GenerateOptions = {
+        "recipe": "prophet",
+        "layout": "choice",
+        "stop": OLD / "rule.json",
+        "on_mismatch": "fail",
+    }
     assert engine.template(**asked).notes == (NO_DIGEST,)
 
 
@@ -92,7 +97,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
         arrays = dict(stored)
     arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | {"version": 2}))
     np.savez(tmp_path / "traces.npz", **arrays)
-    with pytest.raises(TraceError, match=f"traces.npz has trace format 2; {NOW}"):
+    with pytest.raises(TraceError, match=f"traces.npz .*: its format is 2; {NOW}"):
         foretell.load_traces(tmp_path / "traces.npz")
     rule = json.loads((OLD / "rule.json").read_text())
     (tmp_path / "rule.json").write_text(json.dumps(rule | {"foretell_rule": "new"}))
@@ -114,17 +119,33 @@ def test_a_damaged_manifest_is_refused(change: dict[str, object], says: str, tmp
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | change))
     with pytest.raises(StorageError, match=rf"manifest\.json is not a manifest that foretell 0\.2\.0 can read: {says}"):
         read_manifest(tmp_path)
-    (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(StorageError, match=r"manifest\.json is not valid JSON"):
-        read_manifest(tmp_path)
+    for text in ("{", "[" * 100_000):
+        (tmp_path / "manifest.json").write_text(text)
+        with pytest.raises(StorageError, match=r"manifest\.json is not valid JSON"):
+            read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [({"corect": True}, "did you mean 'correct'"), ({"steps": "3"}, "'steps' must be a whole number, got '3'")],
+    [
+        ({"corect": True}, "unknown key 'corect'; did you mean 'correct'"),
+        ({"steps": "3"}, "'steps' must be a whole number, got '3'"),
+        ({"correct": 1}, "'correct' must be true or false, got 1"),
+        ("[]", r"it must be an object, got \[\]"),
+        ("{", "it is not valid JSON"),
+        ("[" * 100_000, "it is not valid JSON: it is nested too deeply"),
+        ("\0", "it is not valid JSON"),
+    ],
 )
-def test_a_damaged_result_is_refused(change: dict[str, object], says: str, tmp_path: Path) -> None:
-    line = json.loads((OLD / "results" / "results-0.jsonl").read_text().splitlines()[0])
-    (tmp_path / "results-0.jsonl").write_text(json.dumps(line | change) + "\n")
-    with pytest.raises(StorageError, match=rf"results-0\.jsonl has a line that foretell 0\.2\.0 cannot read .*{says}"):
+def test_a_damaged_result_is_refused(change: dict[str, object] | str, says: str, tmp_path: Path) -> None:
+    first, second, *_ = (OLD / "results" / "results-0.jsonl").read_text().splitlines()
+    bad = change if isinstance(change, str) else json.dumps(json.loads(second) | change)
+    file = tmp_path / "results-0.jsonl"
+    file.write_text(f"{first}\n{bad}\n")
+    problem = rf"results-0\.jsonl, line 2: foretell 0\.2\.0 cannot read it: {says}"
+    with pytest.raises(StorageError, match=problem):
         read_records(tmp_path)
+    with pytest.raises(StorageError, match=problem):
+        list(lines(file, start=len(first) + 1))
+    file.write_text(f"{first}\n{bad}")
+    assert len(read_records(tmp_path)) == 1, "a kill may leave half a line"

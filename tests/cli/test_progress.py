@@ -121,7 +121,7 @@ def test_rows_that_do_not_fit_are_noted(
     file = tmp_path / "p.txt"
     file.write_text(f"{WORDS}\n" * 4)
     noted = run("generate", checkpoint, "--file", file).stderr
-    assert "note: about 3 of 4 rows fit into the free memory at the same time: lower --batch-size" in noted
+    assert "warning: about 3 of 4 rows fit into the free memory at the same time: lower --batch-size" in noted
     for words in (("--batch-size", "3"), ("--watch",)):
         assert "rows fit" not in run("generate", checkpoint, "--file", file, *words).stderr
 

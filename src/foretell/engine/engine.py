@@ -81,7 +81,7 @@ class Engine:
         self.usage = Usage()  # columns of all requests that went through `generate` and `generate_iter`
 
     def __repr__(self) -> str:
-        return f"Engine({self.describe()})"
+        return f"Engine({self.name}: {self.size / 1e6:.3g} million parameters, {self.dtype}, {self.device})"
 
     @property
     def name(self) -> str:
