@@ -169,7 +169,10 @@ def test_an_engine_says_what_it_packed(checkpoint: Path) -> None:
     assert plain.packed == 0
     assert forced.packed == 1
     assert (plain.size, plain.dtype, plain.device) == (forced.size, forced.dtype, forced.device)
-    assert forced.describe() == plain.describe().replace("thread)", "thread), 100% packed")
+    said, expected = (
+        one.describe().partition(" used")[0] for one in (forced, plain)
+    )  # then: free memory, which varies
+    assert said == expected.replace("thread)", "thread), 100% packed")
     for recipe in ("full", "prophet", "fast-dllm"):
         asked: Any = {"max_new_tokens": 8, "recipe": recipe}
         assert forced.generate("Tom has 3 pens.", **asked).tokens == plain.generate("Tom has 3 pens.", **asked).tokens
