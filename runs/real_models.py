@@ -43,7 +43,15 @@ RECIPES = (
     *(f"threshold transfer.value={value:g}" for value in THRESHOLDS[1:]),
     *(f"full steps={steps}" for steps in STEPS),
 )
-LIMITS = {"antiberty": 100}  # sequences, unless --limit says otherwise: it is 45 times larger than the others
+# Sequences, unless --limit says otherwise (None: all). AntiBERTy is 45 times larger than the others.
+LIMITS = {
+    ("sapiens-vh", 0.5): None,
+    ("sapiens-vh", 0.9): 100,
+    ("sapiens-vl", 0.5): 200,
+    ("sapiens-vl", 0.9): 100,
+    ("antiberty", 0.5): 24,
+    ("antiberty", 0.9): 8,
+}
 BATCH = 16
 
 
@@ -229,7 +237,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, help="folder of the models (default: download them)")
     parser.add_argument("--data", type=Path, help="folder with antibodies/therapeutic.tsv (default: FORETELL_DATA)")
     parser.add_argument("--only", nargs="+", choices=list(CHAINS), default=list(CHAINS), help="models to measure")
-    parser.add_argument("--limit", type=int, help="sequences per model (default: all; 100 for AntiBERTy)")
+    parser.add_argument("--limit", type=int, help="sequences per model and share (default: LIMITS)")
     parser.add_argument("--work", type=Path, default=ROOT / "work" / "real_models", help="folder for models and fills")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results", help="folder for results")
     options = parser.parse_args()
@@ -244,7 +252,7 @@ def main() -> None:
     for name in options.only:
         folder = find_model(name, options.models, options.work)
         for share in SHARES:
-            problems = read_problems(CHAINS[name], share, options.limit or LIMITS.get(name), Path(data))
+            problems = read_problems(CHAINS[name], share, options.limit or LIMITS[name, share], Path(data))
             fills = decode_or_load(name, folder, share, problems, options)
             title = f"{name}, {CHAINS[name]} chains, {share:.0%} masked"
             found[title] = {"n": len(problems), "rows": measure(fills, problems)}

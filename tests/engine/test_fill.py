@@ -37,8 +37,9 @@ def literal(literate: Path) -> foretell.Engine:
 def test_a_masked_lm_fills_its_masks(bert: foretell.Engine) -> None:
     done = bert.fill("a [MASK] sat[MASK*2]cat")
     request = bert.request(MaskedText("a [MASK] sat[MASK*2]cat"), bert.fill_template())
-    assert request.prompt == (2, 5)  # [CLS] a
-    assert request.layout.pins == ((1, 7), (4, 6), (5, 3))  # sat, cat, [SEP]
+    assert (request.prompt, request.layout.length, request.layout.padding) == ((), 24, 16)  # 24 is the context
+    assert request.layout.pins[16:] == ((16, 2), (17, 5), (19, 7), (22, 6), (23, 3))  # [CLS] a, sat, cat [SEP]
+    assert done.tokens[:2] + done.tokens[-2:] == (2, 5, 6, 3)
     first, second = done.fills
     assert done.text == f"a {first} sat {second} cat"
     assert len(second.split()) == 2
@@ -54,7 +55,9 @@ def test_every_recipe_leaves_the_text_alone(tiny: foretell.Engine, recipe: str) 
     assert done.trace is not None
     assert len(done.trace) == done.steps
     request = tiny.request(MaskedText(text), tiny.fill_template(recipe=recipe))
-    assert all(done.tokens[offset] == token for offset, token in request.layout.pins)
+    padding = request.layout.padding
+    assert all(done.tokens[offset - padding] == token for offset, token in request.layout.pins[padding:])
+    assert done.trace.filled_at[:padding].tolist() == [-1] * padding
 
 
 def test_the_mask_may_be_the_tokenizers_own(literal: foretell.Engine) -> None:
@@ -66,6 +69,24 @@ def test_the_mask_may_be_the_tokenizers_own(literal: foretell.Engine) -> None:
     for one in done:
         assert one.text.startswith("The answer is ")
         assert one.text.endswith(" B")
+
+
+def test_texts_of_any_length_share_a_batch(tiny: foretell.Engine) -> None:
+    texts = ["Tom has [MASK] boxes.", "Tom has 3 boxes. [MASK*4] apples each.", "[MASK*9] apples", "[MASK]"]
+    template = tiny.fill_template(recipe="swift")
+    kinds = {tiny.request(MaskedText(text), template).kind for text in texts}
+    assert len(kinds) == 1
+    for text in texts:
+        request = tiny.request(MaskedText(text), template)
+        assert request.budget == request.layout.length - len(request.layout.pins)
+    done = tiny.fill(texts[0], recipe="full")
+    assert (done.columns_needed, done.columns_computed) == (len(done.tokens), 32), "padding is computed, but not needed"
+
+
+def test_a_long_prompt_before_the_mask_is_not_padded(tiny: foretell.Engine) -> None:
+    request = tiny.request(MaskedText("Tom has 3 boxes. " * 12 + "[MASK]"), tiny.fill_template())
+    assert (request.layout.length, request.layout.padding) == (32, 0)
+    assert len(request.prompt) > 32
 
 
 def test_texts_in_a_batch_are_as_they_are_alone(tiny: foretell.Engine) -> None:
@@ -95,6 +116,7 @@ def test_all_masks_are_the_answer_and_one_block(tiny: foretell.Engine) -> None:
     assert tiny.fill_template(recipe="prophet").notes == ()
     frames = list(tiny.stream_template(MaskedText(text), tiny.fill_template(recipe="prophet")))
     assert frames[0].answer == (*[True] * 40, False)
+    assert len(frames[0].filled) == len(frames[0].tokens) == 41
     assert frames[-1].completion is not None
     assert frames[-1].text == frames[-1].completion.text
     assert any(any(frame.fresh[32:]) and not all(frame.filled[:32]) for frame in frames)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 import torch
@@ -85,6 +85,11 @@ class Frame:
     progress: float = 0.0  # p as the stopping rule counts it, otherwise by steps
     text: str = ""  # the text of the draft
     completion: Completion | None = None
+
+    def without_padding(self, padding: int) -> Frame:
+        """Return a frame without the first `padding` positions."""
+        grids = ("tokens", "filled", "fresh", "pinned", "answer")
+        return replace(self, **{name: getattr(self, name)[padding:] for name in grids})
 
 
 def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, int]:

@@ -308,6 +308,7 @@ class Engine:
             frame = frames.pop()
             if isinstance(prompt, MaskedText):
                 text = prompt.join(frame.tokens, request.layout, self.codec, self.spelling)
+                frame = frame.without_padding(request.layout.padding)
             else:
                 text, _ = cut_text(self.text(frame.tokens, request.layout)[0], template.stop_strings)
             yield replace(frame, text=text, completion=done)
@@ -345,13 +346,15 @@ class Engine:
     def request(self, prompt: Prompt, template: RequestTemplate) -> Request:
         """Encode a prompt. Raises an error if it cannot be decoded with this template."""
         given: Any = prompt
-        layout = template.layout
+        layout, recipe = template.layout, template.recipe
         if not is_single(given):
             raise RequestError(f"{KINDS}, got {given!r:.80}")
         if isinstance(given, MaskedText) != template.fills:
             raise RequestError("masks in a text are filled by Engine.fill, which takes texts with masks only")
         if isinstance(given, MaskedText):
-            ids, layout = given.encode(self.codec)
+            ids, layout = given.encode(self.codec, self.context)
+            steps = recipe.steps or layout.length - len(layout.pins)  # one per mask
+            recipe = replace(recipe, steps=steps)
         elif is_ids(given):
             if template.chat:
                 raise RequestError("chat=True puts text into the chat template; token ids are taken as they are")
@@ -360,10 +363,10 @@ class Engine:
             ids = self.codec.prompt(given, template.chat, template.special_tokens)
         if self.model.mask_id in ids:
             raise RequestError("the prompt holds the mask token; only positions of the window can be filled")
-        if len(ids) + layout.length > self.context:
+        if len(ids) + layout.length - layout.padding > self.context:
             sizes = f"a prompt of {len(ids)} tokens and a window of {layout.length}"
             raise RequestError(f"{sizes} exceed the context of {self.context} tokens that this model supports")
-        return Request(tuple(ids), layout, template.recipe, template.seed)
+        return Request(tuple(ids), layout, recipe, template.seed)
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
         """Return the text of a window and the number of its tokens, up to the first end token after all pins."""

@@ -13,6 +13,8 @@ from foretell.engine.request import LONGEST, Layout
 from foretell.errors import RequestError, whole
 from foretell.loop.spelling import Spelling, blank_between
 
+ROUND = 32  # windows of filled texts have a multiple of this many positions
+
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
@@ -23,16 +25,22 @@ class MaskedText:
 
     text: str
 
-    def encode(self, codec: Codec) -> tuple[list[int], Layout]:
-        """Return the tokens before the first mask, and a layout of the rest in which only the masks are not pinned."""
+    def encode(self, codec: Codec, context: int) -> tuple[list[int], Layout]:
+        """Return the tokens of the prompt, and a layout of the rest in which only the masks are not pinned.
+
+        The window is as long as the rest from the first mask on, rounded up so that different texts can share a batch.
+        For this it takes tokens before the mask, or if the text has too few, padding.
+        """
         if codec.mask_id is None:
             raise RequestError(f"{codec.folder}: neither config.json nor the tokenizer names a mask token")
         parts, sizes = self._split(codec)
         ids = codec.encode_masked(parts, sizes)
-        first = ids.index(codec.mask_id)
-        window = ids[first:]
+        length = -(-(len(ids) - ids.index(codec.mask_id)) // ROUND) * ROUND
+        padding = max(0, min(length, context) - len(ids))
+        filler = codec.end_ids[0] if codec.end_ids else int(codec.mask_id == 0)
+        window = [filler] * padding + ids[-length:]
         pins = tuple((at, token) for at, token in enumerate(window) if token != codec.mask_id)
-        return ids[:first], Layout(len(window), pins, (0, len(window)))
+        return ids[:-length], Layout(len(window), pins, (0, len(window)), padding)
 
     def finish(self, done: Completion, layout: Layout, codec: Codec, spelling: Spelling) -> Completion:
         """Return the completion of this text's window as one of the whole text."""
@@ -40,6 +48,7 @@ class MaskedText:
             done,
             text=self.join(done.tokens, layout, codec, spelling),
             answer=None,
+            tokens=done.tokens[layout.padding :],
             fills=tuple(self._fills(done.tokens, layout, codec, spelling)),
             response_tokens=layout.length - len(layout.pins),
         )

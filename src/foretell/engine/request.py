@@ -28,6 +28,7 @@ class Layout:
     length: int
     pins: tuple[tuple[int, int], ...] = ()  # (offset, token id), by offset
     answer: tuple[int, int] | None = None  # (offset, length)
+    padding: int = 0  # the first positions, all pinned, that are not part of the text; only without a prompt
 
     def __post_init__(self) -> None:
         if not 1 <= self.length <= LONGEST:
@@ -39,6 +40,8 @@ class Layout:
             raise LayoutError(
                 f"pinned offsets must lie in 0..{self.length - 1}, got {offsets[0] if offsets[0] < 0 else offsets[-1]}"
             )
+        if not 0 <= self.padding <= len(offsets) or offsets[: self.padding] != list(range(self.padding)):
+            raise LayoutError(f"the padding, the first {show(self.padding)} positions, must be pinned")
         if len(offsets) == self.length:
             raise LayoutError(f"all {self.length} positions are pinned: there is nothing to decode")
         if self.answer is not None and not (
@@ -106,7 +109,7 @@ def lay_out(
     pinned, declared = (torch.zeros(count, length, dtype=torch.bool) for _ in range(2))
     for row, request in enumerate(requests):
         start = width - len(request.prompt)
-        valid[row, :start] = False
+        valid[row, : start + request.layout.padding] = False
         prompt[row, start:] = torch.tensor(request.prompt, dtype=torch.long)
         for offset, token in request.layout.pins:
             window[row, offset], pinned[row, offset] = token, True

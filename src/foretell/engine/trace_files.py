@@ -45,6 +45,7 @@ class LayoutHeader(msgspec.Struct, forbid_unknown_fields=True):
     length: Annotated[int, Meta(ge=1, lt=2**31)]
     pins: tuple[tuple[int, Id], ...]
     answer: tuple[int, int] | None
+    padding: int = 0  # missing in files of version 0.1.0
 
 
 class TraceHeader(msgspec.Struct, forbid_unknown_fields=True):

@@ -101,7 +101,7 @@ def _run_everything(model: Denoiser, state: StateView, rows: Tensor, meters: Met
 def _count(meters: Meters, one: Pass, state: StateView) -> Meters:
     """Count a pass and its columns."""
     width = one.query.shape[1]
-    own = torch.full_like(one.rows, width) if one.real is None else one.real.sum(dim=1)
+    own = rows_of(state.rows.window_sizes, one.rows) if one.real is None else one.real.sum(dim=1)
     if not one.prompt:
         return meters.add(one.rows, own, width)
     return meters.add(one.rows, own + rows_of(state.rows.prompt_sizes, one.rows), width + state.prompt_length)

@@ -98,6 +98,11 @@ class Rows:
         return self.valid[:, : self.prompt.shape[1]].sum(dim=1)
 
     @cached_property
+    def window_sizes(self) -> Tensor:
+        """[B] positions of the window, without padding."""
+        return self.valid[:, self.prompt.shape[1] :].sum(dim=1)
+
+    @cached_property
     def pinned_later(self) -> Tensor:
         """[B, N] positions with a pinned token there or after them."""
         return self.pinned.flip(1).cumsum(dim=1).flip(1) > 0
