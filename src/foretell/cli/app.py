@@ -77,6 +77,7 @@ def program(
 
 
 app.command()(generate.generate)
+app.command()(generate.fill)
 app.add_typer(trace.app, name="trace")
 app.command()(recipes.recipes)
 app.command()(tasks.tasks)

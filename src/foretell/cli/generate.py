@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from hashlib import sha256
+from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,10 +19,12 @@ from foretell.errors import ForetellError, RequestError, whole, within
 from foretell.storage import check_writable, is_folder
 
 if TYPE_CHECKING:
+    from foretell.cli.results import Ledger
     from foretell.engine.completion import Completion, Failure
     from foretell.engine.engine import Engine
     from foretell.engine.options import RequestTemplate
     from foretell.engine.prompt_files import FilePrompt
+    from foretell.engine.prompt_kinds import Prompt
 
 ON_MISMATCH = "If a certified rule is not for this model, recipe or window: warn (default), full (never stop), fail."
 LONGEST_PAUSE = 3600.0  # seconds
@@ -85,17 +89,50 @@ def generate(
 
     foretell generate tiny "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are left?" -r prophet -w
     """
-    given = dict(locals())
-    options = {name: given[name] for name in _OPTIONS if given[name] is not None}
-    if stop_string:
-        options["stop_strings"] = stop_string
-    options["recipe"] = " ".join([recipe, *(set_ or [])])
-    output = Output(batch_size, as_json=json, trace=trace, out=out, watch=watch, delay=delay)
+    start(dict(locals()))
+
+
+def fill(**given: Any) -> None:
+    """Fill the masks of a text in place, or of every text of a file. Safe to interrupt: run it again to resume.
+
+    A mask is written as [MASK] or as the tokenizer's own mask token; [MASK*8] is a run of eight.
+
+    foretell fill tiny "Tom has 3 [MASK] with 4 apples each. He eats [MASK]." -r swift
+    """
+    start(given | {"prompt": given["text"]}, fills=True)
+
+
+_NOT_FOR_FILLS = (
+    *("layout", "max_new_tokens", "suffix", "answer_length", "answer_start", "stop_string"),
+    *("chat", "special_tokens"),
+)
+_TEXT = Annotated[str | None, Argument(help="The text with its masks; - reads it from standard input.")]
+
+
+def _fill_signature() -> Signature:
+    """Return the options of `generate`, without those for a window after a prompt."""
+    parameters = dict(signature(generate, eval_str=True).parameters)
+    parameters["prompt"] = parameters["prompt"].replace(name="text", annotation=_TEXT)
+    return Signature([one for name, one in parameters.items() if name not in _NOT_FOR_FILLS])
+
+
+setattr(fill, "__signature__", _fill_signature())  # noqa: B010 - what typer reads
+
+
+def start(given: dict[str, Any], *, fills: bool = False) -> None:
+    """Run the command with the options `given` on the command line."""
+    options = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
+    if given.get("stop_string"):
+        options["stop_strings"] = given["stop_string"]
+    options["recipe"] = " ".join([given["recipe"], *(given["set_"] or [])])
+    output = Output(as_json=given["json"], **{name: given[name] for name in _OUTPUT})
     names = ("device", "dtype", "threads", "quantize", "packed")
-    machine = {name: given[name] for name in names} | {"compile": compile_}
-    run(output, options, at_revision(model, revision), prompt, file, machine)
+    machine = {name: given[name] for name in names} | {"compile": given["compile_"]}
+    model = at_revision(given["model"], given["revision"])
+    run(output, options, model, given["prompt"], given["file"], machine, fills=fills)
 
 
+_OUTPUT = ("batch_size", "trace", "out", "watch", "delay")
 _OPTIONS = (
     *("layout", "max_new_tokens", "steps", "block_length", "remasking", "suffix", "answer_length", "answer_start"),
     *("temperature", "top_p", "top_k", "cfg_scale", "stop_at_eos", "stop", "on_mismatch"),
@@ -135,6 +172,8 @@ def run(
     prompt: str | None,
     file: str | None,
     machine: dict[str, Any],
+    *,
+    fills: bool,
 ) -> None:
     """Check everything before the first step, then decode; a bad prompt in a file does not stop the others."""
     from foretell.cli.console import note  # noqa: PLC0415
@@ -148,9 +187,9 @@ def run(
     if "stop" in options:
         options["stop"] = stop_of(options["stop"])
     engine = open_engine(model, **machine)
-    template = engine.template(**options)
+    template = engine.fill_template(**options) if fills else engine.template(**options)
     if not asked[0].where:  # the prompt was an argument, not a line of a file
-        engine.request(asked[0].prompt, template)
+        engine.request(_prompt_of(asked[0], template), template)
     note(template.notes)
     introduce(engine)
     check_rows(engine, 1 if output.watch else min(output.batch_size, len(asked)), template.layout.length)
@@ -159,32 +198,58 @@ def run(
         raise Exit(code=1)
 
 
+def _prompt_of(one: FilePrompt, template: RequestTemplate) -> Prompt:
+    from foretell.engine.masked_text import MaskedText  # noqa: PLC0415
+
+    return MaskedText(one.prompt) if template.fills else one.prompt
+
+
 def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str) -> int:
     """Decode, and write or print each completion as soon as it is done. Return the number of failed prompts."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
-    from foretell.cli.results import Ledger, Printer, line_of, totals  # noqa: PLC0415
+    from foretell.cli.results import Printer, line_of, totals  # noqa: PLC0415
+    from foretell.cli.wording import count  # noqa: PLC0415
     from foretell.engine.completion import Failure  # noqa: PLC0415
     from foretell.engine.trace_files import save_traces  # noqa: PLC0415
 
-    printer = Printer([one.id for one in asked], output.as_json)
     finished: dict[int, Completion] = {}
-    started = time.perf_counter()
+    failed, started = 0, time.perf_counter()
     with ExitStack() as stack:
-        ledger = stack.enter_context(Ledger(output.out)) if output.out else None
+        ledger = stack.enter_context(_open_ledger(output, engine, template, asked)) if output.out else None
+        if ledger is not None and ledger.lines:
+            say(f"{count(len(ledger.lines), 'result')} of an interrupted run kept", style="dim")
+            failed = ledger.failed
+            asked = [one for one in asked if str(one.id) not in ledger.lines]
+        printer = Printer([one.id for one in asked], output.as_json)
         for index, done in _decode(output, engine, template, asked, title, stack):
             if isinstance(done, Failure):
+                failed += 1
                 problem(f"error: {asked[index].where}: {done}")
             else:
                 finished[index] = done
             if ledger is not None:
-                ledger.add(line_of(asked[index].id, done))
+                ledger.add(asked[index].id, line_of(asked[index].id, done))
             if ledger is None or output.as_json:
                 printer.add(index, done)
         if output.trace is not None:
             save_traces(output.trace, [one.trace for _, one in sorted(finished.items()) if one.trace is not None])
     if len(asked) > 1:
         say(totals(list(finished.values()), time.perf_counter() - started), style="dim")
-    return len(asked) - len(finished)
+    return failed
+
+
+def _open_ledger(output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt]) -> Ledger:
+    """Return the results file, which can be continued by the same prompts, model and options, but not with traces."""
+    from foretell.cli.results import Ledger  # noqa: PLC0415
+
+    assert output.out is not None, "the caller has checked that results go to a file"
+    files = [(path.name, path.stat()) for path in sorted(engine.codec.folder.glob("*.safetensors"))]
+    weights = [(name, file.st_size, file.st_mtime_ns) for name, file in files]  # a digest of them may take minutes
+    parts = (weights, engine.dtype, template, [(one.id, one.prompt) for one in asked])
+    resumable = output.trace is None
+    return Ledger(
+        output.out, [one.id for one in asked], sha256(repr(parts).encode()).hexdigest() if resumable else None
+    )
 
 
 def _decode(
@@ -196,7 +261,7 @@ def _decode(
     if output.watch:
         yield from _watch(output, engine, template, asked, title)
         return
-    pairs = [(one.prompt, template) for one in asked]
+    pairs = [(_prompt_of(one, template), template) for one in asked]
     if len(pairs) == 1:
         with Meter("decoding") as meter:
             if not output.as_json:
@@ -221,7 +286,7 @@ def _watch(
     spell = speller(engine.codec)
     for index, one in enumerate(asked):
         try:
-            frames = engine.stream_template(one.prompt, template, trace=output.trace is not None)
+            frames = engine.stream_template(_prompt_of(one, template), template, trace=output.trace is not None)
         except ForetellError as error:
             yield index, Failure(error)
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,13 @@ from foretell.cli.plain import stdout_is_unicode
 from foretell.cli.wording import count, ratio
 from foretell.engine.completion import Failure
 from foretell.engine.outcome import Usage
-from foretell.errors import RequestError
-from foretell.storage import writing
+from foretell.errors import RequestError, StorageError
+from foretell.storage import lock_file, parse_json, read_text, write_file, writing
 
 if TYPE_CHECKING:
     from foretell.engine.completion import Completion
 
+PATIENCE = 1.0  # seconds to wait for another run that writes the same file
 FINISHES = {"settled": "settled early", "eos": "reached its end", "complete": "ran to the end"}
 
 
@@ -85,7 +87,7 @@ def record(name: str | int, done: Completion) -> dict[str, Any]:
         "value": None if done.value is None else round(done.value, 4),
         "stop_string": done.stop_string,
         "notes": list(done.notes),
-    }
+    } | ({"fills": list(done.fills)} if done.fills else {})
 
 
 def line_of(name: str | int, done: Completion | Failure, *, escaped: bool = False) -> str:
@@ -95,37 +97,64 @@ def line_of(name: str | int, done: Completion | Failure, *, escaped: bool = Fals
 
 
 class Ledger:
-    """A results file that is written line by line as FILE.part and renamed to FILE when it is complete.
+    """A results file. It is written line by line as FILE.part, and as FILE when it is complete, in the prompts' order.
 
-    After an interruption, the finished results stay in FILE.part.
+    The first line of FILE.part says which `run` wrote it, so that only the same run continues it (None: no run).
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.part, self.lines = path, path.with_name(f"{path.name}.part"), 0
+    def __init__(self, path: Path, names: Sequence[str | int], run: str | None) -> None:
+        self.path, self.part = path, path.with_name(f"{path.name}.part")
+        self.names, self.header = [str(name) for name in names], json.dumps({"foretell_run": run})
+        self.resumable = run is not None
+        self.lines: dict[str, str] = {}  # finished results by the id of their prompt
+        self.failed = 0  # of these
 
     def __enter__(self) -> Ledger:
-        with writing(self.path):
-            try:
-                self._file = self.part.open("x", encoding="utf8")
-            except FileExistsError:
-                held = "holds the finished results of an interrupted run; move or delete it first"
-                raise RequestError(f"{self.part} {held}") from None
+        lock = self.path.with_name(f".{self.path.name}.lock")
+        with ExitStack() as stack, writing(self.path):
+            stack.enter_context(lock_file(lock, PATIENCE))
+            stack.callback(lock.unlink, missing_ok=True)
+            if self.part.exists():
+                self._continue()
+            write_file(self.part, "".join(f"{line}\n" for line in (self.header, *self.lines.values())))
+            self._file = stack.enter_context(self.part.open("a", encoding="utf8"))
+            self._stack = stack.pop_all()
         return self
 
-    def add(self, line: str) -> None:
+    def _continue(self) -> None:
+        """Read the results of an interrupted run; the last line may have been cut off."""
+        header, *lines = read_text(self.part, "results file").split("\n")
+        if header != self.header or not self.resumable:
+            raise RequestError(
+                f"{self.part} holds the finished results of an interrupted run with other prompts, another model or "
+                "other options; move or delete it first"
+            )
+        for number, line in enumerate(lines[:-1], 2):
+            row = parse_json(line, f"{self.part}, line {number}")
+            name = str(row.get("id")) if isinstance(row, dict) else ""
+            if name not in self.names:
+                raise StorageError(f"{self.part}, line {number}: is not a result of this run; move or delete the file")
+            self.lines[name] = line
+            self.failed += "error" in row
+
+    def add(self, name: str | int, line: str) -> None:
         self._file.write(f"{line}\n")
         self._file.flush()
-        self.lines += 1
+        self.lines[str(name)] = line
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
-        if kind is None:
-            self.part.replace(self.path)
-        elif self.lines:
-            kept = "result is" if self.lines == 1 else "results are"
-            problem(f"{self.lines} finished {kept} kept in {self.part}", style="yellow")
-        else:
-            self.part.unlink()
+        with self._stack:
+            if kind is None:
+                write_file(self.path, "".join(f"{self.lines[name]}\n" for name in self.names))
+                self.part.unlink()
+            elif self.lines:
+                kept = "result is" if len(self.lines) == 1 else "results are"
+                again = (
+                    "run the same command again to resume" if self.resumable else "with --trace it cannot be resumed"
+                )
+                problem(f"{len(self.lines)} finished {kept} kept in {self.part}: {again}", style="yellow")
+            else:
+                self.part.unlink()
 
 
 class Printer:

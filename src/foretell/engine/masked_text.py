@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from foretell.engine.codec import Codec
 from foretell.engine.completion import Completion
 from foretell.engine.request import LONGEST, Layout
-from foretell.errors import RequestError, whole
+from foretell.errors import RequestError, show, whole
 from foretell.loop.spelling import Spelling, blank_between
 
 ROUND = 32  # windows of filled texts have a multiple of this many positions
@@ -23,7 +24,7 @@ class MaskedText:
     A mask is written as [MASK] or as the tokenizer's own mask token; [MASK*8] is a run of eight.
     """
 
-    text: str
+    text: Any  # a string; `encode` refuses anything else
 
     def encode(self, codec: Codec, context: int) -> tuple[list[int], Layout]:
         """Return the tokens of the prompt, and a layout of the rest in which only the masks are not pinned.
@@ -31,6 +32,8 @@ class MaskedText:
         The window is as long as the rest from the first mask on, rounded up so that different texts can share a batch.
         For this it takes tokens before the mask, or if the text has too few, padding.
         """
+        if not isinstance(self.text, str):
+            raise RequestError(f"a text with masks must be a string, got {show(self.text)}")
         if codec.mask_id is None:
             raise RequestError(f"{codec.folder}: neither config.json nor the tokenizer names a mask token")
         parts, sizes = self._split(codec)

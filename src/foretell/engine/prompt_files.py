@@ -70,17 +70,17 @@ def _id(value: Mapping[str, Any], number: int, where: str) -> str | int:
 
 
 def _prompt(value: Mapping[str, Any], where: str) -> WrittenPrompt:
-    given = [key for key in ("prompt", "messages") if key in value]
-    if len(given) == 2:
-        raise RequestError(f'{where}: has both "prompt" and "messages"; give one of them')
+    given = [key for key in ("prompt", "text", "messages") if key in value]
+    if len(given) > 1:
+        raise RequestError(f'{where}: has both "{given[0]}" and "{given[1]}"; give one of them')
     if not given:
         stray = next((key for key in value if key != "id"), "")
-        raise RequestError(f"{where}: {unknown('key', stray, ('prompt', 'messages', 'id'))}")
+        raise RequestError(f"{where}: {unknown('key', stray, ('prompt', 'text', 'messages', 'id'))}")
     content = value[given[0]]
     if given == ["messages"]:
         return _messages(content, where)
     if not isinstance(content, str):
-        raise RequestError(f'{where}: "prompt" must be a string, got {json.dumps(content)[:40]}')
+        raise RequestError(f'{where}: "{given[0]}" must be a string, got {json.dumps(content)[:40]}')
     return content
 
 
