@@ -217,7 +217,7 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_nothing_half_written(checkpoin
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=150)
     assert process.returncode == 130
-    assert f"finished result" in stderr
+    assert "finished result" in stderr
     assert "Traceback" not in stderr
     assert [json.loads(line)["steps"] for line in part.read_text().splitlines()[1:]][:1] == [21]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl.part", "prompts.jsonl"]
