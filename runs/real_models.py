@@ -43,12 +43,12 @@ RECIPES = (
     *(f"threshold transfer.value={value:g}" for value in THRESHOLDS[1:]),
     *(f"full steps={steps}" for steps in STEPS),
 )
-# Sequences, unless --limit says otherwise (None: all). AntiBERTy is 45 times larger than the others.
+# Sequences, unless --limit says otherwise. AntiBERTy is 45 times larger than the others.
 LIMITS = {
-    ("sapiens-vh", 0.5): None,
+    ("sapiens-vh", 0.5): 200,
     ("sapiens-vh", 0.9): 100,
-    ("sapiens-vl", 0.5): 200,
-    ("sapiens-vl", 0.9): 100,
+    ("sapiens-vl", 0.5): 100,
+    ("sapiens-vl", 0.9): 50,
     ("antiberty", 0.5): 24,
     ("antiberty", 0.9): 8,
 }
