@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -88,6 +89,17 @@ class Engine:
         self.threads = threads or self.threads
         if self.threads is not None:
             torch.set_num_threads(self.threads)
+
+    @contextmanager
+    def offloaded(self) -> Iterator[None]:
+        """Keep the weights in host memory meanwhile, so that another process can use the device. Nothing can decode."""
+        network = _network(self.model)
+        network.to("cpu")
+        torch.cuda.empty_cache()
+        try:
+            yield
+        finally:
+            network.to(self.device)
 
     @overload
     def generate(  # type: ignore[overload-overlap]  # an empty list is both
