@@ -56,7 +56,7 @@ def reproduce(
     plan = make_plan(subject, _split(tables), chosen, data=data, limit=limit, seed=seed, **code)
     note(f"{task} is left out: {one.reason}" for task, one in plan.skipped.items())
     if dry_run:
-        print(describe(plan, batch_size))
+        print(describe(plan))
         return
     settings = {"limit": limit, "seed": seed, "batch_size": batch_size, "device": device, "dtype": dtype}
     what = Reproduction(model, out, student, data, {**settings, "workers": workers, **code})
@@ -80,7 +80,7 @@ def _split(named: str) -> list[str]:
     return [one.strip() for one in named.split(",") if one.strip()]
 
 
-def describe(plan: Plan, batch_size: int) -> str:
+def describe(plan: Plan) -> str:
     """Return one line per decoding and the sum of all."""
     costs = {one: plan.cost(one) for one in plan.decodings}
     width = max(len(one.recipe) for one in costs)
@@ -98,8 +98,8 @@ def describe(plan: Plan, batch_size: int) -> str:
     most, expected = _sum(list(costs.values()))
     lines.append(f"{'together':14} {most:12,} passes at most, {expected:12,}; tables share decodings")
     lines.append(
-        f"A pass is counted per problem. Hours: passes / {batch_size} x seconds per pass of a batch of {batch_size} / "
-        "3600 / devices; `foretell bench` measures the seconds."
+        "A pass is counted per problem. Hours: passes x seconds per pass / 3600 / devices; docs/reproduce.md says how "
+        "to measure the seconds."
     )
     return "\n".join(lines)
 
