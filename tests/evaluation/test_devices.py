@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def test_each_worker_has_its_own_device(checkpoint: Path, tmp_path: Path, monkey
         devices.append(device)
         return load(model, "cpu", *others, **options)
 
+    @contextmanager
+    def offload(_: Engine) -> Iterator[None]:
+        devices.append("offloaded")
+        yield
+
     def run_here(work: Callable[[int], None], count: int, *_: Any) -> None:
         started.append(count)
         for worker in range(count):
@@ -41,12 +47,13 @@ def test_each_worker_has_its_own_device(checkpoint: Path, tmp_path: Path, monkey
 
     monkeypatch.setattr(module, "load", load_anywhere)
     monkeypatch.setattr(module, "run_workers", run_here)
+    monkeypatch.setattr(Engine, "offloaded", offload)
     evaluation = Evaluation(
         str(checkpoint), "sudoku", ("full",), tmp_path, limit=4, batch_size=1, device="cuda:2,cuda:5"
     )
     assert len(evaluate(evaluation)) == 4
     assert started == [2], "one worker per device, although workers=1"
-    assert devices == ["cuda:2", "cuda:2", "cuda:5"], "first for the checks in this process, then for the workers"
+    assert devices == ["cuda:2", "offloaded", "cuda:2", "cuda:5"], "first for the checks in this process"
     assert len(parts(tmp_path)) == 2
 
 

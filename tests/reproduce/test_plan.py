@@ -172,3 +172,11 @@ def test_models_are_told_apart(literate: Path, literate_dream: Path) -> None:
     assert Subject.of("tiny") == Subject(paper.LLADA, counterparts=True)
     assert Subject.of("Dream-org/Dream-v0-Instruct-7B") == Subject(paper.DREAM), "not here: only its name is known"
     assert Subject.of("my/model", tasks=["word"]) == Subject(paper.LLADA, counterparts=True)
+
+
+@pytest.mark.parametrize("task", paper.NAMES)
+def test_the_page_names_the_file_of_every_benchmark(task: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text()
+    source = BENCHMARKS[PUBLIC[task]].source
+    assert any(f"| {source.folder}/{file} | " in page for file in source.files)
+    assert source.hub is None or source.hub.path in page

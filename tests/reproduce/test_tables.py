@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from foretell.engine.certificate import model_hash
+from foretell.engine.folder import folder_of
+from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import Record
-from foretell.evaluation.run import Watch
+from foretell.evaluation.run import PreparedEvaluation, Watch
 from foretell.reproduce import paper
 from foretell.reproduce.plan import Decoding, Plan, Subject, make_plan
 from foretell.reproduce.run import Reproduction, run_plan
@@ -29,9 +32,9 @@ class Log:
         self.count, self.patience = 0, patience
 
     @contextmanager
-    def __call__(self, decoding: Decoding, there: list[Record], total: int) -> Iterator[Watch]:
+    def __call__(self, decoding: Decoding, prepared: PreparedEvaluation, there: list[Record]) -> Iterator[Watch]:
         self.started.append(decoding)
-        assert len(there) < total
+        assert len(there) < prepared.total
         yield self.add
 
     def add(self, _: Record) -> None:
@@ -88,16 +91,15 @@ def test_counterparts_are_no_reproduction(checkpoint: Path, tmp_path: Path) -> N
 
 
 def test_tables_share_decodings_and_the_student_has_its_own(checkpoint: Path, tmp_path: Path) -> None:
-    what, plan, log = reproduction(checkpoint, tmp_path, 1), planned("schedules", "sdtt", limit=1, task="word"), Log()
+    what = replace(reproduction(checkpoint, tmp_path, 1), student="tiny-sdtt")
+    plan, log = planned("sdtt", "schedules", limit=1, task="word"), Log()
     run(what, plan, log)
     half = Decoding("word", "full steps=32")
     assert len(log.started) == len(set(log.started)) == 6
     assert {half, replace(half, student=True)} <= set(log.started)
-    assert what.folder(half) != what.folder(replace(half, student=True))
-    assert what.evaluation(half).model == what.evaluation(replace(half, student=True)).model
-    other = replace(what, student="another")
-    assert other.evaluation(replace(half, student=True)).model == "another"
-    assert other.evaluation(half).model == str(checkpoint)
+    for decoding in log.started:
+        used = folder_of("tiny-sdtt") if decoding.student else checkpoint
+        assert read_manifest(what.folder(decoding))["model_sha256"] == model_hash(used), decoding
 
 
 @pytest.fixture

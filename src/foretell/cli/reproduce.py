@@ -13,7 +13,7 @@ from foretell.extras import require_extra
 
 if TYPE_CHECKING:
     from foretell.evaluation.records import Record
-    from foretell.evaluation.run import Watch
+    from foretell.evaluation.run import PreparedEvaluation, Watch
     from foretell.reproduce.plan import Cost, Decoding, Plan
 
 NAMED = "main,steps,remasking,blocks,schedules,fast-dllm,sdtt"
@@ -63,12 +63,13 @@ def reproduce(
     total = len(plan.decodings)
 
     @contextmanager
-    def show(decoding: Decoding, there: list[Record], count: int) -> Iterator[Watch]:
+    def show(decoding: Decoding, prepared: PreparedEvaluation, there: list[Record]) -> Iterator[Watch]:
         from foretell.cli.evaluate import show_progress  # noqa: PLC0415
 
         place = plan.decodings.index(decoding) + 1
         say(f"{place} of {total}: {decoding.task}, {decoding.recipe}{', student' * decoding.student}", style="bold")
-        with show_progress(count, there) as tally:
+        note(prepared.notes())
+        with show_progress(prepared.total, there) as tally:
             yield tally.add
 
     run_plan(what, plan, show, lambda: save_tables(what, plan))

@@ -14,8 +14,8 @@ from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch, run
 from foretell.reproduce.plan import Decoding, Plan, source_of
 
-# Called before a decoding, with how many results there are and will be; yields what watches the new ones.
-Progress = Callable[[Decoding, list[Record], int], AbstractContextManager[Watch]]
+# Called before a decoding, with the results that exist; yields what watches the new ones.
+Progress = Callable[[Decoding, PreparedEvaluation, list[Record]], AbstractContextManager[Watch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,6 @@ def run_plan(what: Reproduction, plan: Plan, progress: Progress, save: Callable[
             there = what.records(decoding)
             if len(there) < prepared.total:
                 prepared.check()
-                with progress(decoding, there, prepared.total) as watch:
+                with progress(decoding, prepared, there) as watch:
                     run(prepared, watch)
         save()
