@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from foretell.evaluation.benchmarks.source import VARIABLE, data_folder
+from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import read_records
 from foretell.reproduce.paper import NAMES
 from foretell.reproduce.plan import TABLES
@@ -50,8 +51,11 @@ def test_end_to_end(model: str, named: str, run: Run, tmp_path: Path, request: p
 
 def test_the_bundled_models_format(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     words = ("--model", checkpoint, "--out", tmp_path, "--limit", "1", "--tasks", "word", "--tables", "schedules,sdtt")
-    shown = run("reproduce", *words, "--student", checkpoint).stdout
+    more = ("--student", checkpoint, "--seed", "5", "--batch-size", "3", "--dtype", "bfloat16")
+    shown = run("reproduce", *words, *more).stdout
     assert "# Counterparts of the paper's tables" in shown
+    used = read_manifest(tmp_path / "decodings" / "student" / "word" / "prophet_steps=32")
+    assert (used["seed"], used["batch_size"], used["dtype"], used["limit"]) == (5, 3, "bfloat16", 1)
     assert [len(rows) for rows in results(tmp_path)["tables"].values()] == [3, 5]
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from foretell.engine.certificate import model_hash
+from foretell.engine.engine import load
 from foretell.engine.folder import folder_of
+from foretell.evaluation import run as evaluation
 from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import Record
 from foretell.evaluation.run import PreparedEvaluation, Watch
@@ -90,13 +92,20 @@ def test_counterparts_are_no_reproduction(checkpoint: Path, tmp_path: Path) -> N
     assert (row["paper, %"], row["here - paper"], row["paper's change"]) == ("38.0", "", "+3.0")
 
 
-def test_tables_share_decodings_and_the_student_has_its_own(checkpoint: Path, tmp_path: Path) -> None:
+def test_tables_share_decodings_and_the_student_has_its_own(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(
+        evaluation, "load", lambda model, *more, **given: loaded.append(model) or load(model, *more, **given)
+    )
     what = replace(reproduction(checkpoint, tmp_path, 1), student="tiny-sdtt")
     plan, log = planned("sdtt", "schedules", limit=1, task="word"), Log()
     run(what, plan, log)
     half = Decoding("word", "full steps=32")
     assert len(log.started) == len(set(log.started)) == 6
     assert {half, replace(half, student=True)} <= set(log.started)
+    assert loaded == [str(checkpoint), "tiny-sdtt", str(checkpoint)]
     for decoding in log.started:
         used = folder_of("tiny-sdtt") if decoding.student else checkpoint
         assert read_manifest(what.folder(decoding))["model_sha256"] == model_hash(used), decoding

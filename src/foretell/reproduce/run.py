@@ -58,7 +58,7 @@ def run_plan(what: Reproduction, plan: Plan, progress: Progress, save: Callable[
     engine: Engine | None = None
     loaded = ""
     for table in plan.tables:
-        for decoding in plan.runnable(table.decodings):
+        for decoding in sorted(plan.runnable(table.decodings), key=lambda one: one.student):  # loads each model once
             evaluation = what.evaluation(decoding)
             if evaluation.model != loaded:
                 engine = None  # frees the other model before this one is loaded
