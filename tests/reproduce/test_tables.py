@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foretell.engine.certificate import model_hash
-from foretell.engine.engine import load
+from foretell.engine.engine import Engine, load
 from foretell.engine.folder import folder_of
 from foretell.evaluation import run as evaluation
 from foretell.evaluation.manifest import read_manifest
@@ -96,9 +97,12 @@ def test_tables_share_decodings_and_the_student_has_its_own(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr(
-        evaluation, "load", lambda model, *more, **given: loaded.append(model) or load(model, *more, **given)
-    )
+
+    def load_counted(model: Any, *more: Any, **given: Any) -> Engine:
+        loaded.append(str(model))
+        return load(model, *more, **given)
+
+    monkeypatch.setattr(evaluation, "load", load_counted)
     what = replace(reproduction(checkpoint, tmp_path, 1), student="tiny-sdtt")
     plan, log = planned("sdtt", "schedules", limit=1, task="word"), Log()
     run(what, plan, log)
