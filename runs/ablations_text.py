@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from foretell.evaluation.report import ReportRow
+from foretell.reproduce import paper
 from page import command, percent, points, problems, prose, spread, subject, table
 from shared import SEED, benchmark
 
@@ -14,13 +15,17 @@ REDUCTIONS = ("mean", "min")
 NAMES = ("baseline", *(f"Prophet, {reduction}" for reduction in REDUCTIONS))
 SCHEDULES = ("staged", "linear", "cosine", "exponential")
 PAPER = {  # LLaDA-8B on GSM8K: baseline, Prophet
-    "window 256: 16, 32, 64, 128 steps, full": ("7.7, 22.5, 58.8, 76.2, 77.1", "77.9 at about 160 steps"),
-    "window 128: 16, 32, 64, 128 steps": ("21.8, 50.3, 67.9, 71.3", "72.7 at about 74 steps"),
-    "random remasking": ("63.8", "66.6"), "low-confidence remasking": ("71.3", "72.7"),
-    "top-k margin remasking": ("72.4", "73.1"), "block 8": ("67.1", "72.8"), "block 16": ("68.7", "73.3"),
-    "block 32": ("71.3", "72.7"), "block 64": ("59.9", "69.8"), "block 128": ("33.1", "52.2"),
-    "staged schedule": ("", "77.9 at 160 steps"), "linear schedule": ("", "77.4 at 154 steps"),
-}  # fmt: skip
+    **{
+        f"window {window}: 16, 32, 64, 128 steps{', full' * (window == 256)}": (
+            ", ".join(map(str, budgets.values())),
+            f"{paper.PROPHET[window].accuracy} at about {paper.PROPHET[window].steps} steps",
+        )
+        for window, budgets in paper.BUDGETS.items()
+    },
+    **{f"{name} remasking": (str(one.baseline), str(one.prophet)) for name, one in paper.REMASKING.items()},
+    **{f"block {length}": (str(one.baseline), str(one.prophet)) for length, one in paper.BLOCKS.items()},
+    **{f"{name} schedule": ("", f"{one.accuracy} at {one.steps} steps") for name, one in paper.SCHEDULES.items()},
+}
 NAMED = {
     "remasking random": "random remasking", "remasking low-confidence": "low-confidence remasking",
     "remasking margin": "top-k margin remasking",
@@ -72,7 +77,7 @@ def lines_of(groups: Groups, names: tuple[str, ...]) -> list[str]:
 def markdown(found: Found, options: argparse.Namespace) -> list[str]:
     budgets = [cells(key, f"static {row.budget:.0f}", row) for key, rows in found.static.items() for row in rows]
     whole = [cells(key, *one) for key, rows in found.full.items() for one in zip(NAMES, rows, strict=True)]
-    paper = [[name, *values] for name, values in PAPER.items()]
+    theirs = [[name, *values] for name, values in PAPER.items()]
     tau, first = benchmark(found.plan.task, options).thresholds, next(iter(found.plan.windows))
     varied = benchmark(found.plan.varied, options).options["max_new_tokens"]
     return [
@@ -93,7 +98,7 @@ def markdown(found: Found, options: argparse.Namespace) -> list[str]:
         "Staged: the paper's plateaus. Linear: the paper's, 8.0 to 3.5. Cosine, exponential: smooth, 7.5 to 2.5.",
         *lines_of(found.taus, SCHEDULES),
         "## The paper's LLaDA-8B on GSM8K",
-        *table(("what", "baseline, %", "Prophet, %"), paper, words=1),
+        *table(("what", "baseline, %", "Prophet, %"), theirs, words=1),
         *verdict(found),
     ]  # fmt: skip
 
@@ -144,11 +149,11 @@ def _compare_with_baseline(group: str, base: ReportRow, row: ReportRow) -> str:
     named = NAMED.get(group, group)
     state = _state(row.difference_low > 0, row.difference_high < 0)
     if named in PAPER:
-        paper = "the paper's Prophet gains on its baseline ({} -> {})".format(*PAPER[named])
+        said = "the paper's Prophet gains on its baseline ({} -> {})".format(*PAPER[named])
     else:
-        paper, state = "not in the paper", {"agrees": "a gain", "differs": "a loss"}.get(state, state)
+        said, state = "not in the paper", {"agrees": "a gain", "differs": "a loss"}.get(state, state)
     return (
-        f"- {group}, {row.recipe}: {paper}; here {percent(base.accuracy)} -> "
+        f"- {group}, {row.recipe}: {said}; here {percent(base.accuracy)} -> "
         f"{percent(row.accuracy)} in {row.steps:.1f} of {base.steps:.1f} steps: {state}."
     )
 

@@ -16,9 +16,10 @@ from foretell.errors import RequestError
 from foretell.evaluation.benchmarks.without_suffix import has_suffix
 from foretell.evaluation.intervals import wilson
 from foretell.plots.histograms import HistogramPanel, plot_histograms, progress, share_by
+from foretell.reproduce.paper import CONVERGENCE
+from foretell.reproduce.paper import NAMES as PAPER_NAMES
 from page import command, percent, problems, prose, publish, spread, subject, table
 from shared import (
-    PAPER_NAMES,
     SEED,
     SIDE,
     benchmark,
@@ -31,13 +32,6 @@ from shared import (
 
 MARKS = (25, 50, 70)
 ORDERS = {"full": "low-confidence", "random": "random"}
-# LLaDA-8B, first match by 25% and 50% of the steps, by (benchmark, suffix, order).
-PAPER = {
-    ("gsm8k", False, "full"): (7.9, 24.2), ("gsm8k", True, "full"): (59.7, 75.8),
-    ("gsm8k", False, "random"): (88.5, 97.2), ("gsm8k", True, "random"): (94.6, 97.3),
-    ("mmlu", False, "full"): (15.1, 21.4), ("mmlu", True, "full"): (99.7, 99.9),
-    ("mmlu", False, "random"): (95.3, 99.2), ("mmlu", True, "random"): (98.8, 99.6),
-}  # fmt: skip
 CHANGES = prose(
     "A change counts where the two 95% intervals do not overlap; where they do, it counts as absent if the intervals",
     "leave no room for half of the paper's.",
@@ -63,7 +57,7 @@ class Found:
 
     @property
     def paper(self) -> tuple[float, float] | None:
-        return PAPER.get((paper_benchmark(self.task) or "", self.suffix, self.order))
+        return CONVERGENCE.get((paper_benchmark(self.task) or "", self.suffix, self.order))
 
     def interval(self, mark: float) -> tuple[float, float]:
         """Return the interval of the share with a first match by `mark` percent."""

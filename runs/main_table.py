@@ -22,9 +22,10 @@ from foretell.evaluation.report import ReportRow, compare
 from foretell.plots.ablations import Point, plot_comparison
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
+from foretell.reproduce.paper import MAIN
+from foretell.reproduce.paper import NAMES as PAPER_NAMES
 from page import command, percent, points, problems, prose, publish, spread, subject, table
 from shared import (
-    PAPER_NAMES,
     SEED,
     benchmark,
     evaluation,
@@ -39,21 +40,6 @@ from shared import (
     run_script,
 )
 
-# Accuracy of full decoding, accuracy of Prophet, step speedup.
-PAPER = {
-    "LLaDA-8B": {
-        "mmlu": (54.1, 54.0, 2.34), "arc_challenge": (83.2, 83.5, 1.88), "hellaswag": (68.7, 70.9, 2.14),
-        "truthfulqa": (34.4, 46.1, 2.31), "winogrande": (73.8, 70.5, 1.71), "piqa": (80.9, 81.9, 1.98),
-        "gsm8k": (77.1, 77.9, 1.63), "gpqa": (25.2, 25.7, 1.82), "humaneval": (30.5, 30.5, 1.20),
-        "mbpp": (37.6, 37.4, 1.35), "countdown_cd4": (15.3, 15.3, 2.67), "sudoku4x4": (35.0, 38.0, 2.46),
-    },
-    "Dream-7B": {
-        "mmlu": (67.6, 66.1, 2.47), "arc_challenge": (88.1, 87.9, 2.61), "hellaswag": (81.2, 81.9, 2.55),
-        "truthfulqa": (55.6, 53.2, 1.83), "winogrande": (62.5, 62.0, 1.45), "piqa": (86.1, 86.6, 2.29),
-        "gsm8k": (75.3, 75.2, 1.71), "gpqa": (27.0, 26.6, 1.66), "humaneval": (54.9, 55.5, 1.44),
-        "mbpp": (54.0, 54.6, 1.33), "countdown_cd4": (14.6, 14.6, 2.37), "sudoku4x4": (89.0, 89.0, 3.40),
-    },
-}  # fmt: skip
 FULL, MEAN, MIN, HALF = NAMES = ("full", "Prophet, mean gap", "Prophet, min gap", "half the budget")
 HOW = {FULL: "live", MEAN: "replayed", MIN: "replayed", HALF: "live"}
 CLOCK = 64  # timed problems per task
@@ -133,7 +119,7 @@ def classify_speed(row: ReportRow, slowest: float, fastest: float) -> str:
 
 
 def verdict(found: dict[str, Found], model: str) -> list[str]:
-    paper = PAPER[model]
+    paper = MAIN[model]
     changes = sorted(after - before for before, after, _ in paper.values())
     speeds = sorted(speed for *_, speed in paper.values())
     lines = [
@@ -167,7 +153,7 @@ def paper_rows(tasks: Sequence[str]) -> list[list[str]]:
     shown = [task for task in tasks if task in PAPER_NAMES] or list(PAPER_NAMES)
     rows = []
     for name in shown:
-        both = [PAPER[model][name] for model in PAPER]
+        both = [MAIN[model][name] for model in MAIN]
         rows.append(
             [
                 PAPER_NAMES[name],
@@ -185,7 +171,7 @@ def markdown(found: dict[str, Found], options: argparse.Namespace) -> list[str]:
     thresholds = {f"{one.thresholds.high:g}, {one.thresholds.mid:g}, {one.thresholds.low:g}" for one in found.values()}
     timed_on = sorted({one.timed for one in found.values()})
     equal, checked = (sum(getattr(one, name) for one in found.values()) for name in ("equal", "checked"))
-    theirs = [f"{model}: {name}" for model in PAPER for name in ("full", "Prophet", "delta", "speedup")]
+    theirs = [f"{model}: {name}" for model in MAIN for name in ("full", "Prophet", "delta", "speedup")]
     return [
         f"# Main table, {subject(options)}",
         "",
@@ -219,7 +205,7 @@ def main() -> None:
     parser.add_argument("--clock", type=int, default=CLOCK, help=f"number of timed problems (default: {CLOCK})")
     options = parse_options(parser)
     found = {task: measure(task, options) for task in options.tasks}
-    numbers: dict[str, Any] = {"limit": options.limit, "paper": PAPER}
+    numbers: dict[str, Any] = {"limit": options.limit, "paper": MAIN}
     numbers |= {"tasks": {task: asdict(one) for task, one in found.items()}}
     groups = {
         task: [Point(row.recipe, row.steps, row.accuracy, row.accuracy_low, row.accuracy_high) for row in one.rows]

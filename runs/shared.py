@@ -26,6 +26,8 @@ from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, run
 from foretell.extras import require_extra
 from foretell.models.family import Settings
+from foretell.reproduce.paper import COUNTERPARTS, DREAM, LLADA
+from foretell.reproduce.paper import NAMES as PAPER_NAMES
 from results_page import RESULTS
 
 ROOT = Path(__file__).parents[1]
@@ -34,20 +36,10 @@ BUNDLED_MODEL = "tiny"
 TASKS = ("word", "choice", "sudoku", "countdown")
 TAUGHT_PER_PROBLEM = 10  # at most, so that a run with a small --limit is quick
 SIDE = 500  # default --limit of the smaller studies
-PUBLIC = (
-    "mmlu", "arc_challenge", "hellaswag", "truthfulqa", "winogrande", "piqa", "gsm8k", "gpqa", "humaneval", "mbpp",
-    "countdown_cd4", "sudoku4x4",
-)  # fmt: skip
-COUNTERPARTS = {"word": "gsm8k", "choice": "mmlu", "sudoku": "sudoku4x4", "countdown": "countdown_cd4"}
-PAPER_NAMES = {
-    "mmlu": "MMLU", "arc_challenge": "ARC-C", "hellaswag": "HellaSwag", "truthfulqa": "TruthfulQA",
-    "winogrande": "WinoGrande", "piqa": "PIQA", "gsm8k": "GSM8K", "gpqa": "GPQA", "humaneval": "HumanEval",
-    "mbpp": "MBPP", "countdown_cd4": "Countdown", "sudoku4x4": "Sudoku",
-}  # fmt: skip
 
 
 def make_parser(
-    doc: str | None, limit: int = 1000, bundled: Sequence[str] = TASKS, public: Sequence[str] = PUBLIC
+    doc: str | None, limit: int = 1000, bundled: Sequence[str] = TASKS, public: Sequence[str] = tuple(PAPER_NAMES)
 ) -> argparse.ArgumentParser:
     """Return the argument parser of the study's scripts; some add options."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -120,7 +112,7 @@ def data_folder(task: str, options: argparse.Namespace) -> Path | None:
 def paper_model(options: argparse.Namespace) -> str:
     """Return which of the paper's two models to compare with."""
     kind = Settings.read(folder_of(options.model)).values.get("model_type")
-    return "Dream-7B" if str(kind).lower() == "dream" else "LLaDA-8B"
+    return DREAM if str(kind).lower() == "dream" else LLADA
 
 
 def paper_benchmark(task: str) -> str | None:

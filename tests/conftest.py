@@ -11,8 +11,11 @@ from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import foretell
+from foretell.models.dream import DREAM
+from foretell.models.family import Family
 from foretell.models.llada import LLADA, save_llada
 from foretell.models.transformer import Transformer, TransformerConfig
+from tests.models.checkpoints import write_dream
 
 torch.set_num_threads(1)  # small tensors are slower with more
 settings.register_profile("fixed", derandomize=True)  # the same examples every time; `make explore` draws others
@@ -37,6 +40,23 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def literate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A LLaDA checkpoint with small random weights whose tokenizer, a byte-level BPE, reads any text."""
     folder = tmp_path_factory.mktemp("models") / "literate"
+    ids = _save_tokenizer(folder, LLADA)
+    end, mask = ids["<|endoftext|>"], ids["<|mdm_mask|>"]
+    save_llada(_network(len(ids), mask), folder, eos_token_id=end, pad_token_id=end, max_sequence_length=4096)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def literate_dream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in Dream's format."""
+    folder = tmp_path_factory.mktemp("models") / "literate-dream"
+    ids = _save_tokenizer(folder, DREAM)
+    end, mask = ids["<|endoftext|>"], ids["<|mask|>"]
+    return write_dream(folder, vocab_size=len(ids), eos_token_id=end, pad_token_id=end, mask_token_id=mask)
+
+
+def _save_tokenizer(folder: Path, family: Family) -> dict[str, int]:
+    """Write a byte-level BPE that knows the family's special tokens, and return its vocabulary."""
     folder.mkdir()
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -44,13 +64,9 @@ def literate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator([" The answer is A B C D 7\n", "The answer is"] * 3, trainer)
-    tokenizer.add_special_tokens(sorted(LLADA.special))
+    tokenizer.add_special_tokens(sorted(family.special))
     tokenizer.save(str(folder / "tokenizer.json"))
-    ids = tokenizer.get_vocab()
-    end, mask = ids["<|endoftext|>"], ids["<|mdm_mask|>"]
-    network = _network(tokenizer.get_vocab_size(), mask)
-    save_llada(network, folder, eos_token_id=end, pad_token_id=end, max_sequence_length=4096)
-    return folder
+    return tokenizer.get_vocab()
 
 
 def _network(vocabulary: int, mask_id: int) -> Transformer:

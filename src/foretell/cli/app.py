@@ -8,14 +8,27 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from foretell.cli import bench, calibrate, demo, distil, evaluate, generate, judge, recipes, tasks, trace, vocab
+from foretell.cli import (
+    bench,
+    calibrate,
+    demo,
+    distil,
+    evaluate,
+    generate,
+    judge,
+    recipes,
+    reproduce,
+    tasks,
+    trace,
+    vocab,
+)
 from foretell.cli.console import problem
 from foretell.cli.process import Terminated, exit_code, quiet_pipes
 from foretell.errors import ForetellError, PermissionNeededError
 from foretell.version import __version__
 
 FAILED, USAGE = 1, 2
-RESUMABLE = ("eval", "sweep", "calibrate", "judge", "train", "distil")
+RESUMABLE = ("eval", "sweep", "reproduce", "calibrate", "judge", "train", "distil")
 TRAIN = "foretell.cli.train"
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -85,6 +98,7 @@ app.command()(vocab.vocab)
 app.command()(demo.demo)
 app.command("eval")(evaluate.evaluate)
 app.command()(evaluate.sweep)
+app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.command()(distil.distil)
 app.command()(calibrate.calibrate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -118,6 +119,20 @@ class Engine:
         self.threads = threads or self.threads
         if self.threads is not None:
             torch.set_num_threads(self.threads)
+
+    @contextmanager
+    def offloaded(self) -> Iterator[None]:
+        """Keep the weights in host memory meanwhile, so that another process can use the device. Nothing can decode."""
+        if self.device.type == "cpu":
+            yield
+            return
+        network = _network(self.model)
+        network.to("cpu")
+        torch.cuda.empty_cache()
+        try:
+            yield
+        finally:
+            network.to(self.device)
 
     @overload
     def generate(  # type: ignore[overload-overlap]  # an empty list is both

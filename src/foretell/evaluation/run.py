@@ -23,6 +23,7 @@ from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.benchmarks.code import Code
 from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
 from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
+from foretell.evaluation.devices import device_of, list_devices
 from foretell.evaluation.manifest import examples_hash, has_manifest, resized, settle, settled, versions
 from foretell.evaluation.records import Record, ResultReader, alone, appending, part, read_records
 from foretell.evaluation.task_recipe import TaskRecipe
@@ -52,9 +53,9 @@ class Evaluation:
     batch_size: int = 8
     source: Path | None = None  # file or folder of the benchmark's data
     trace: bool = False
-    workers: int = 1  # processes (one torch thread each if more than one)
+    workers: int = 1  # processes (one torch thread each if more than one); at least one per device
     threads: int | None = None  # torch threads (default: 1 for small models)
-    device: str = "auto"
+    device: str = "auto"  # or several: "cuda:0,cuda:1", or "all"; worker k decodes on the k-th
     dtype: str | None = "auto"
     compile: bool = False
     quantize: str | None = None  # "int8"
@@ -101,6 +102,8 @@ class PreparedEvaluation:
         known = None if engine is None else engine.codec.folder
         find_folder = cache(lambda: known or folder_of(evaluation.model))
         evaluation = _with_layout(evaluation, find_folder)
+        devices = list_devices(evaluation.device)
+        evaluation = replace(evaluation, workers=max(evaluation.workers, len(devices)))
         benchmark = make_strict(benchmark) if evaluation.strict else benchmark
         recipes = tuple(TaskRecipe.of(text, benchmark, evaluation.options) for text in evaluation.recipes)
         if "stop" in evaluation.options and not any("stop" in recipe.options for recipe in recipes):
@@ -253,7 +256,7 @@ def _is_readable(benchmark: Benchmark, engine: Engine) -> bool:
 def _load_engine(evaluation: Evaluation, folder: Path, progress: Progress | None) -> Engine:
     engine = load(
         folder,
-        evaluation.device,
+        device_of(evaluation.device, 0),
         evaluation.dtype,
         compile=evaluation.compile,
         quantize=evaluation.quantize,
@@ -291,11 +294,13 @@ def _run_in_processes(prepared: PreparedEvaluation, watch: Watch) -> None:
     reader.skip()
     # All workers use the folder of this process: a hub id could mean another revision by now.
     work = partial(_work_in_process, replace(evaluation, model=str(prepared.engine.codec.folder)))
-    run_workers(work, min(evaluation.workers, chunks), f"results are kept in {evaluation.out}", reader.read_new)
+    with prepared.engine.offloaded():  # its device belongs to the first worker
+        run_workers(work, min(evaluation.workers, chunks), f"results are kept in {evaluation.out}", reader.read_new)
 
 
 def _work_in_process(evaluation: Evaluation, worker: int) -> None:
-    work(PreparedEvaluation.prepare(evaluation), worker, lambda _: None)
+    own = replace(evaluation, device=device_of(evaluation.device, worker))
+    work(PreparedEvaluation.prepare(own), worker, lambda _: None)
 
 
 def work(prepared: PreparedEvaluation, worker: int, watch: Watch) -> None:

@@ -1,0 +1,109 @@
+"""`foretell reproduce`: the paper's experiments on a checkpoint, with its tables beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from foretell.extras import require_extra
+
+if TYPE_CHECKING:
+    from foretell.evaluation.records import Record
+    from foretell.evaluation.run import PreparedEvaluation, Watch
+    from foretell.reproduce.plan import Cost, Decoding, Plan
+
+NAMED = "main,steps,remasking,blocks,schedules,fast-dllm,sdtt"
+
+
+def reproduce(
+    model: Annotated[str, Option(help="A checkpoint folder or the name of a bundled model.")],
+    out: Annotated[Path, Option(help="Folder for results and tables; run again to resume, even with a larger limit.")],
+    tables: Annotated[str, Option(help="The tables, separated by commas.")] = NAMED,
+    tasks: Annotated[str, Option(help="Only these tasks, separated by commas (default: all).")] = "",
+    student: Annotated[str | None, Option(help="The distilled checkpoint, for the table sdtt.")] = None,
+    limit: Annotated[int | None, Option(help="Number of problems per task, chosen by the seed (default: all).")] = None,
+    seed: Annotated[int, Option(help="Random seed, also for the choice of problems.")] = 0,
+    batch_size: Annotated[int, Option(help="Number of problems decoded together.")] = 8,
+    data: Annotated[Path | None, Option(help="Folder of the benchmarks' data (default: FORETELL_DATA).")] = None,
+    device: Annotated[str, Option(help="cpu, cuda, cuda:0,cuda:1 or all (CUDA devices, else the CPU).")] = "all",
+    dtype: Annotated[str | None, Option(help="Data type: float32, bfloat16 or float16.")] = None,
+    workers: Annotated[int, Option(help="Number of worker processes (at least one per device).")] = 1,
+    allow_code_execution: Annotated[
+        bool, Option("--allow-code-execution", help="Allow HumanEval and MBPP to run programs that the model wrote.")
+    ] = False,
+    sandbox: Annotated[str | None, Option(help="Isolation of these programs (see `foretell eval --help`).")] = None,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Print the plan and its forward passes, decode nothing.")
+    ] = False,
+) -> None:
+    """Run the paper's experiments and write its tables with ours beside. Run the same command again to resume.
+
+    foretell reproduce --model tiny --out results/paper --limit 100
+    """
+    from foretell.cli.console import note, say  # noqa: PLC0415
+    from foretell.reproduce.plan import Subject, make_plan  # noqa: PLC0415
+    from foretell.reproduce.run import Reproduction, run_plan  # noqa: PLC0415
+    from foretell.reproduce.tables import save_tables  # noqa: PLC0415
+
+    require_extra("lab")
+    chosen = _split(tasks)
+    code: dict[str, Any] = {"allow_code_execution": allow_code_execution, "sandbox": sandbox}
+    subject = Subject.of(model, student, chosen)
+    plan = make_plan(subject, _split(tables), chosen, data=data, limit=limit, seed=seed, **code)
+    note(f"{task} is left out: {one.reason}" for task, one in plan.skipped.items())
+    if dry_run:
+        print(describe(plan))
+        return
+    settings = {"limit": limit, "seed": seed, "batch_size": batch_size, "device": device, "dtype": dtype}
+    what = Reproduction(model, out, student, data, {**settings, "workers": workers, **code})
+    total = len(plan.decodings)
+
+    @contextmanager
+    def show(decoding: Decoding, prepared: PreparedEvaluation, there: list[Record]) -> Iterator[Watch]:
+        from foretell.cli.evaluate import show_progress  # noqa: PLC0415
+
+        place = plan.decodings.index(decoding) + 1
+        say(f"{place} of {total}: {decoding.task}, {decoding.recipe}{', student' * decoding.student}", style="bold")
+        note(prepared.notes())
+        with show_progress(prepared.total, there) as tally:
+            yield tally.add
+
+    run_plan(what, plan, show, lambda: save_tables(what, plan))
+    print((out / "tables.md").read_text(encoding="utf8"), end="")
+    say(f"wrote {out / 'tables.md'} and tables.json", style="dim")
+
+
+def _split(named: str) -> list[str]:
+    return [one.strip() for one in named.split(",") if one.strip()]
+
+
+def describe(plan: Plan) -> str:
+    """Return one line per decoding and the sum of all."""
+    costs = {one: plan.cost(one) for one in plan.decodings}
+    width = max(len(one.recipe) for one in costs)
+    lines = [f"{'task':14} {'recipe':{width}} {'problems':>9} {'passes, at most':>16} {'as in the paper':>16}  tables"]
+    for one, cost in costs.items():
+        users = ", ".join(table.name for table in plan.tables if one in table.decodings)
+        who = " (student)" if one.student else ""
+        lines.append(
+            f"{one.task:14} {one.recipe:{width}} {cost.problems:9,} {cost.most:16,} {cost.expected:16,}  {users}{who}"
+        )
+    lines.append("")
+    for table in plan.tables:
+        most, expected = _sum([costs[one] for one in plan.runnable(table.decodings)])
+        lines.append(f"{table.name:14} {most:12,} passes at most, {expected:12,} if the paper's speedups hold")
+    most, expected = _sum(list(costs.values()))
+    lines.append(f"{'together':14} {most:12,} passes at most, {expected:12,}; tables share decodings")
+    lines.append(
+        "A pass is counted per problem. Hours: passes x seconds per pass / 3600 / devices; docs/reproduce.md says how "
+        "to measure the seconds."
+    )
+    return "\n".join(lines)
+
+
+def _sum(costs: list[Cost]) -> tuple[int, int]:
+    return sum(cost.most for cost in costs), sum(cost.expected for cost in costs)
