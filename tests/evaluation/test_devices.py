@@ -21,7 +21,7 @@ def test_names_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list_devices("cuda") == ("cuda",)
     assert list_devices("cuda:1, cuda:3") == ("cuda:1", "cuda:3")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert list_devices("all") == ("cpu",)
+    assert list_devices("all") == ("auto",)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     assert list_devices("all") == ("cuda:0", "cuda:1", "cuda:2")
     assert [device_of("all", worker) for worker in range(4)] == ["cuda:0", "cuda:1", "cuda:2", "cuda:0"]

@@ -11,9 +11,8 @@ from foretell.errors import RequestError
 if TYPE_CHECKING:
     from foretell.engine.engine import Engine
 
-Model = Annotated[
-    str, Argument(help="A checkpoint folder, a bundled model's name, or a model on the Hugging Face hub (owner/name).")
-]
+MODEL = "A checkpoint folder, a bundled model's name, or a model on the Hugging Face hub (owner/name)."
+Model = Annotated[str, Argument(help=MODEL)]
 Revision = Annotated[str | None, Option(help="Branch, tag or commit of a model on the hub.")]
 Device = Annotated[str, Option(help="Device: auto, cpu, cuda, cuda:1, mps, ...")]
 Dtype = Annotated[str, Option(help="Data type: auto, float32, bfloat16 (bf16) or float16 (fp16).")]

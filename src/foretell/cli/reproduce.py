@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from foretell.cli.model import MODEL, Dtype
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ NAMED = "main,steps,remasking,blocks,schedules,fast-dllm,sdtt"
 
 
 def reproduce(
-    model: Annotated[str, Option(help="A checkpoint folder or the name of a bundled model.")],
+    model: Annotated[str, Option(help=MODEL)],
     out: Annotated[Path, Option(help="Folder for results and tables; run again to resume, even with a larger limit.")],
     tables: Annotated[str, Option(help="The tables, separated by commas.")] = NAMED,
     tasks: Annotated[str, Option(help="Only these tasks, separated by commas (default: all).")] = "",
@@ -30,7 +31,7 @@ def reproduce(
     batch_size: Annotated[int, Option(help="Number of problems decoded together.")] = 8,
     data: Annotated[Path | None, Option(help="Folder of the benchmarks' data (default: FORETELL_DATA).")] = None,
     device: Annotated[str, Option(help="cpu, cuda, cuda:0,cuda:1 or all (CUDA devices, else the CPU).")] = "all",
-    dtype: Annotated[str | None, Option(help="Data type: float32, bfloat16 or float16.")] = None,
+    dtype: Dtype = "auto",
     workers: Annotated[int, Option(help="Number of worker processes (at least one per device).")] = 1,
     allow_code_execution: Annotated[
         bool, Option("--allow-code-execution", help="Allow HumanEval and MBPP to run programs that the model wrote.")
