@@ -43,7 +43,7 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments and write its tables with ours beside. Run the same command again to resume.
 
-    foretell reproduce --model tiny --out results/paper --limit 100
+    foretell reproduce --model tiny --out results/paper --limit 20
     """
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.reproduce.plan import Subject, make_plan  # noqa: PLC0415
