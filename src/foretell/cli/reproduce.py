@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from foretell.cli.model import MODEL, Dtype
+from foretell.cli.model import MODEL, Dtype, introduce
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def reproduce(
     seed: Annotated[int, Option(help="Random seed, also for the choice of problems.")] = 0,
     batch_size: Annotated[int, Option(help="Number of problems decoded together.")] = 8,
     data: Annotated[Path | None, Option(help="Folder of the benchmarks' data (default: FORETELL_DATA).")] = None,
-    device: Annotated[str, Option(help="cpu, cuda, cuda:0,cuda:1 or all (CUDA devices, else the CPU).")] = "all",
+    device: Annotated[str, Option(help="all (every CUDA device, else as auto), auto, cpu, cuda:0,cuda:1, ...")] = "all",
     dtype: Dtype = "auto",
     workers: Annotated[int, Option(help="Number of worker processes (at least one per device).")] = 1,
     allow_code_execution: Annotated[
@@ -43,7 +43,7 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments and write its tables with ours beside. Run the same command again to resume.
 
-    foretell reproduce --model tiny --out results/paper --limit 100
+    foretell reproduce --model tiny --out results/paper --limit 20
     """
     from foretell.cli.console import note, say  # noqa: PLC0415
     from foretell.reproduce.plan import Subject, make_plan  # noqa: PLC0415
@@ -69,6 +69,7 @@ def reproduce(
 
         place = plan.decodings.index(decoding) + 1
         say(f"{place} of {total}: {decoding.task}, {decoding.recipe}{', student' * decoding.student}", style="bold")
+        introduce(prepared.engine)
         note(prepared.notes())
         with show_progress(prepared.total, there) as tally:
             yield tally.add
