@@ -5,19 +5,16 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from foretell.errors import ModelError, RequestError
+from foretell.helper import HelperProcess
 from foretell.models import render, renderer
 from foretell.models.chat import ChatTemplate
-from foretell.models.renderer import RENDERER, Renderer
 
 HI = [{"role": "user", "content": "hi"}]
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
@@ -28,10 +25,10 @@ FAMILY = ChatTemplate("the documented template", "{{ messages[0].content }}", do
 def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A renderer of its own with a deadline of two seconds."""
     monkeypatch.setattr(renderer, "SECONDS", 2)
-    own = Renderer()
-    monkeypatch.setattr("foretell.models.chat.RENDERER", own)
+    own = HelperProcess(renderer._make_command)
+    monkeypatch.setattr(renderer, "RENDERER", own)
     yield
-    own.stop()
+    own.close()
 
 
 def rendered(template: str) -> str:
@@ -79,14 +76,6 @@ def test_a_refusal_is_an_error_of_the_request() -> None:
         rendered("{{ raise_exception('no') }}")
 
 
-def test_a_process_that_ended_is_replaced(hasty: None) -> None:
-    assert rendered("{{ 1 }}") == "1"
-    process: Any = sys.modules["foretell.models.chat"].RENDERER._process
-    process.kill()
-    process.wait()
-    assert rendered("{{ 2 }}") == "2"
-
-
 def test_a_process_that_ends_in_the_middle(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render, "__file__", os.devnull)
     with pytest.raises(ModelError, match="its process was ended"):
@@ -96,52 +85,8 @@ def test_a_process_that_ends_in_the_middle(hasty: None, monkeypatch: pytest.Monk
         rendered("{{ 1 }}")
 
 
-def test_an_interrupt_leaves_no_answer_behind(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    exchange = renderer._exchange
-
-    def interrupted(process: Any, line: str) -> str:
-        process.stdin.write(line)
-        process.stdin.flush()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(renderer, "_exchange", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        rendered("{{ 1 }}")
-    monkeypatch.setattr(renderer, "_exchange", exchange)
-    assert rendered("{{ 2 }}") == "2"
-
-
-def test_threads_take_turns() -> None:
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda number: rendered(f"{{{{ {number} }}}}"), range(50))) == [*map(str, range(50))]
-    assert threading.active_count() < 20
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_has_a_process_of_its_own() -> None:
-    """Otherwise parent and child would read each other's answers."""
-    code = """
-import os
-from foretell.models.chat import ChatTemplate
-from foretell.models.renderer import RENDERER
-one = lambda text: ChatTemplate("t", text).render([{"role": "user", "content": "hi"}])
-assert one("{{ 1 }}") == "1"
-first = RENDERER._process.pid
-child = os.fork()
-if child == 0:
-    assert RENDERER._process is None
-    assert one("{{ 2 }}") == "2" and RENDERER._process.pid != first
-    RENDERER.stop()
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-assert one("{{ 3 }}") == "3" and RENDERER._process.pid == first
-"""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_the_documented_template_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RENDERER, "run", None)
+    monkeypatch.setattr("foretell.models.chat.render_in_process", None)
     assert FAMILY.render(HI) == "hi"
 
 

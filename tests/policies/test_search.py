@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -21,7 +19,7 @@ from foretell.errors import RecipeError, RowsFailedError
 from foretell.loop.spelling import Spelling
 from foretell.policies.region import search_process
 from foretell.policies.region.pattern import Pattern
-from foretell.policies.region.search import SEARCHER, Searcher
+from foretell.policies.region.search import SEARCHER, find_last
 from foretell.policies.region.sought import MASK
 from foretell.recipes.recipe import Recipe
 
@@ -59,71 +57,14 @@ def test_a_search_ends_after_its_cpu_time() -> None:
     assert HOSTILE.find("baa") == (1, 3)  # another process searches on
 
 
-def test_threads_take_turns() -> None:
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda at: Pattern(r"\d").find(" " * at + "7"), range(200)))
-    assert found == [(at, at + 1) for at in range(200)]
-
-
-def test_a_fork_has_its_own_process() -> None:
-    assert Pattern("a").find("a") == (0, 1)
-    mine = SEARCHER._process
-    child = os.fork()
-    if child == 0:
-        good = SEARCHER._process is None and Pattern("a").find("ba") == (1, 2) and SEARCHER._process is not None
-        SEARCHER.close()
-        os._exit(0 if good else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert Pattern("a").find("bba") == (2, 3)
-    assert SEARCHER._process is mine
-
-
-def test_an_interrupted_search_leaves_no_answer_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    searcher = Searcher()
-    assert searcher.find("a", None, "a") == (0, 1)
-    process: Any = searcher._process
-    real = process.stdout
-
-    class Interrupted:
-        def readline(self) -> bytes:
-            raise KeyboardInterrupt
-
-    process.stdout = Interrupted()
-    with monkeypatch.context() as patch:
-        patch.setattr(process, "communicate", process.wait)
-        with pytest.raises(KeyboardInterrupt):
-            searcher.find("a", None, "bba")
-    real.close()
-    process.stdin.close()
-    assert searcher.find("a", None, "ba") == (1, 2)
-    searcher.close()
-
-
-def test_a_process_that_was_killed_is_replaced() -> None:
-    searcher = Searcher()
-    assert searcher.find("a", None, "a") == (0, 1)
-    process: Any = searcher._process
-    process.kill()
-    process.wait()
-    process.poll = lambda: None  # it dies between two searches, unnoticed until the pipe breaks
-    with pytest.raises(RecipeError, match="was given up"):
-        searcher.find("a", None, "a")
-    assert searcher.find("a", None, "ba") == (1, 2)
-    process = searcher._process
-    process.kill()
-    process.wait()
-    assert searcher.find("a", None, "ba") == (1, 2)
-    searcher.close()
-    searcher.forget()
-
-
 def test_a_process_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
+    SEARCHER.close()
     monkeypatch.setattr(subprocess, "Popen", refuse)
     with pytest.raises(RecipeError, match=r"which cannot start: .*Permission denied"):
-        Searcher().find("a", None, "a")
+        find_last("a", None, "a")
 
 
 def test_a_long_pattern_is_refused() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from foretell.errors import ModelError, RequestError, unknown
 from foretell.models.family import Settings, read_json
 from foretell.models.render import render_template
-from foretell.models.renderer import RENDERER
+from foretell.models.renderer import render_in_process
 from foretell.models.tokenizer import named_tokens
 from foretell.storage import read_text
 
@@ -52,7 +52,7 @@ class ChatTemplate:
         """
         if "developer" not in self.text:  # the newer name of a system message, which older templates do not know
             conversation = [one | {"role": "system"} if one["role"] == "developer" else one for one in conversation]
-        run = render_template if self.documented else RENDERER.run
+        run = render_template if self.documented else render_in_process
         result = run({"template": self.text, "messages": conversation, "names": dict(self.names)})
         if "text" in result:
             return result["text"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from foretell.errors import RecipeError, whole
 from foretell.loop.view import StateView
-from foretell.policies.region.search import SEARCHER
+from foretell.policies.region.search import find_last
 from foretell.policies.region.sought import locate_answer
 
 LONGEST = 1000  # characters of a pattern: compiling has no time limit, and takes longer the longer it is
@@ -47,4 +47,4 @@ class Pattern:
 
     def find(self, text: str) -> tuple[int, int] | None:
         """Return where the answer starts and ends in `text`, or None."""
-        return SEARCHER.find(self.regex, self.group, text)
+        return find_last(self.regex, self.group, text)
