@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 from filelock import FileLock, Timeout
 
-from foretell.errors import ForetellError, RequestError, StorageError, unknown
+from foretell.errors import ForetellError, RequestError, StorageError, show, unknown
 from foretell.version import __version__
 
 T = TypeVar("T")
@@ -222,7 +222,7 @@ def _explain(message: str, value: Any) -> str:
     if not (wrong := re.fullmatch("Expected `(.+?)`(.*?)(?:, got `?(.+?)`?)?", what)):
         return what + (f" in {place!r}" if place else "")
     types = " or ".join(_WORDS.get(name, name) for name in wrong[1].split(" | "))
-    got = _WORDS.get(wrong[3], wrong[3]) if "[...]" in place else f"{_value_at(value, place)!r:.60}"
+    got = _WORDS.get(wrong[3], wrong[3]) if "[...]" in place else show(_value_at(value, place))
     return f"{repr(place) if place else 'it'} must be {types}{wrong[2]}, got {got}"  # [...] is any key of a mapping
 
 

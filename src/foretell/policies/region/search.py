@@ -9,7 +9,7 @@ import subprocess
 import sys
 from threading import Lock
 
-from foretell.errors import RecipeError
+from foretell.errors import RecipeError, show
 from foretell.policies.region import search_process
 from foretell.policies.region.search_process import SECONDS
 
@@ -28,7 +28,7 @@ class Searcher:
             answer = self._ask(asked)
         if not answer.endswith(b"\n"):
             raise RecipeError(
-                f"the region's pattern {regex!r:.80} was given up: the search of a text of {len(text)} characters took "
+                f"the region's pattern {show(regex)} was given up: the search of a text of {len(text)} characters took "
                 f"more than {SECONDS:g} seconds of CPU time; write it without nested repetition such as (a+)+"
             )
         start_end = json.loads(answer)
