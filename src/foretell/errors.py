@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from math import inf
-from sys import float_info
 
 LARGEST = 2**31 - 1  # the limit of whole numbers that have no natural one: no product of two overflows 64 bits
 
@@ -116,14 +115,14 @@ def one_of(kind: str, value: object, allowed: Iterable[str], error: type[Foretel
 
 
 def within(kind: str, value: float, low: float, high: float = inf, error: type[ForetellError] = RecipeError) -> None:
-    """Raise `error` unless `value` is a number and low <= value <= high; NaN and what no float holds are errors."""
+    """Raise `error` unless `value` is a number and low <= value <= high; NaN, or an int beyond 64 bits, is an error."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise error(f"{kind} must be a number, got {show(value)}")
     if not low <= value <= high:
         span = f"at least {low:.10g}" if high == inf else f"from {low:.10g} to {high:.10g}"
         raise error(f"{kind} must be {span}, got {show(value)}")
-    if isinstance(value, int) and abs(value) > float_info.max:
-        raise error(f"{kind} must be a number of at most {float_info.max:.3g}, got {show(value)}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise error(f"{kind} must be below 2**63 if it is a whole number, got {show(value)}")
 
 
 def whole(kind: str, value: int, low: int, high: int | None = None, error: type[ForetellError] = RecipeError) -> None:

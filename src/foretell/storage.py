@@ -72,7 +72,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses (a full disk, a name that is too long) into a StorageError."""
+    """Turn what cannot be written (a full disk, a name that is too long, text without UTF-8) into a StorageError."""
     try:
         with suppress(OSError):
             path.lstat()
@@ -82,6 +82,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    except UnicodeEncodeError as error:  # half a surrogate pair
+        raise StorageError(f"cannot write {path}: {error}") from error
 
 
 @contextmanager

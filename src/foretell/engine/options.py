@@ -299,8 +299,8 @@ def _remasking(name: str) -> Score:
 def _transfer(options: Options) -> Transfer | None:
     if options.threshold is not None and options.entropy_bound is not None:
         raise RequestError(
-            f"threshold={options.threshold} and entropy_bound={options.entropy_bound} both choose which masks "
-            "are filled at once; give only one of them"
+            f"threshold={show(options.threshold)} and entropy_bound={show(options.entropy_bound)} both choose which "
+            "masks are filled at once; give only one of them"
         )
     if options.threshold is not None:
         return Threshold(options.threshold)
@@ -323,7 +323,7 @@ def _layout(options: Options, codec: Codec) -> Layout:
     pins = _pins(options.pins or {}, codec)
     if not options.suffix and options.answer_length is None:
         if options.answer_start is not None:
-            raise LayoutError(f"answer_start={options.answer_start} needs an answer_length or a suffix")
+            raise LayoutError(f"answer_start={show(options.answer_start)} needs an answer_length or a suffix")
         return Layout(length, tuple(sorted(pins.items())))
     suffix = codec.encode(options.suffix) if options.suffix else []
     answer = ANSWER if options.answer_length is None else options.answer_length
