@@ -90,13 +90,13 @@ class RowsFailedError(ForetellError):
         return self.rows[min(self.rows)]
 
 
-def show(value: object) -> str:
-    """Return a value as a message shows it: at most 80 characters, also if Python cannot print it."""
+def show(value: object, longest: int = SHOWN) -> str:
+    """Return a value as a message shows it: not longer than a line, also if Python cannot print it."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001  nests too deeply, holds a number of over 4300 digits, or its __repr__ fails
         return "a number of thousands of digits" if isinstance(value, int) else f"a {type(value).__name__}"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def unknown(kind: str, name: object, allowed: Iterable[str]) -> str:
