@@ -13,7 +13,7 @@ from rich.console import Console
 
 from foretell.errors import RequestError, StorageError
 from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
-from foretell.evaluation.records import Record, read_records
+from foretell.evaluation.records import Record, read_records, repair
 from foretell.evaluation.report import HEADINGS, Report, compare, count_levels, report
 from foretell.evaluation.sweep import expand_sweep
 
@@ -81,6 +81,12 @@ def test_half_a_run_compares_only_what_both_have() -> None:
         compare(FAST, ("full", "fast"))
     with pytest.raises(StorageError, match="the result of '0': unknown recipe 'fast'"):
         compare([*FULL, *FAST], ("full",))
+
+
+def test_what_never_ends_is_not_repaired(tmp_path: Path) -> None:
+    (tmp_path / "results-0.jsonl").symlink_to("/dev/zero")
+    with pytest.raises(StorageError, match="results-0.jsonl: it is not a regular file"):
+        repair(tmp_path)
 
 
 def test_counts_that_no_run_has_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -122,9 +123,10 @@ def _record(line: bytes) -> Record:
 def repair(folder: Path) -> None:
     """Wait until no process holds the parts, then remove incomplete last lines."""
     for path in parts(folder):
-        with lock_file(_lock_of(path), PATIENCE), writing(path), path.open("r+b") as file:
-            written = file.read()
-            file.truncate(written.rfind(b"\n") + 1)
+        with lock_file(_lock_of(path), PATIENCE), writing(path):
+            with open_file(path, "results file") as file:
+                end = file.read().rfind(b"\n") + 1
+            os.truncate(path, end)
 
 
 @contextmanager
