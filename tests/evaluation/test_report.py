@@ -85,7 +85,7 @@ def test_half_a_run_compares_only_what_both_have() -> None:
 
 def test_what_never_ends_is_not_repaired(tmp_path: Path) -> None:
     (tmp_path / "results-0.jsonl").symlink_to("/dev/zero")
-    with pytest.raises(StorageError, match="results-0.jsonl: it is not a regular file"):
+    with pytest.raises(StorageError, match=r"results-0\.jsonl: it is not a regular file"):
         repair(tmp_path)
 
 
