@@ -213,6 +213,8 @@ class Engine:
         template = self.fill_template(**options)
         if isinstance(text, str):
             return self._generate_one(MaskedText(text), template, trace, batch_size)
+        if not isinstance(text, Sequence):
+            raise RequestError(f"texts with masks are a string or a list of strings, got {show(text)}")
         return self._generate_all(map(MaskedText, text), template, trace, batch_size)
 
     @overload
