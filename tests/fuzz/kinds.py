@@ -7,17 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from tests.fuzz import (
-    certificates,
-    checkpoints,
-    options,
-    prompts,
-    recipes,
-    results,
-    traces,
-    training,
-    world,
-)
+from tests.fuzz import certificates, checkpoints, options, prompts, recipes, results, traces, training, world
 from tests.fuzz.runner import Run
 
 
