@@ -93,6 +93,8 @@ def test_a_file_that_cannot_be_written_is_an_error(name: str, tmp_path: Path) ->
             write(path)
     assert not is_file(path)
     assert not is_folder(path)
+    with pytest.raises(StorageError, match=r"cannot write .*surrogates not allowed"):
+        write_file(tmp_path / "one", "half a pair: \ud800")
     assert list(tmp_path.iterdir()) == []
 
 

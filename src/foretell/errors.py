@@ -90,43 +90,45 @@ class RowsFailedError(ForetellError):
         return self.rows[min(self.rows)]
 
 
-def show(value: object) -> str:
-    """Return a value as a message shows it: at most 80 characters, also if Python refuses to print it."""
+def show(value: object, longest: int = SHOWN) -> str:
+    """Return a value as a message shows it: not longer than a line, also if Python cannot print it."""
     try:
         text = repr(value)
-    except ValueError:  # a number of more than 4300 digits
-        return "a number of thousands of digits"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    except Exception:  # noqa: BLE001  nests too deeply, holds a number of over 4300 digits, or its __repr__ fails
+        return "a number of thousands of digits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
+def unknown(kind: str, name: object, allowed: Iterable[str]) -> str:
     """Return the message for an unknown name: the name, the nearest allowed one, and all allowed ones."""
     names = sorted(allowed)
-    near = get_close_matches(name, names, n=1)
+    near = get_close_matches(name, names, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown {kind} {name!r}{hint} (available: {', '.join(names)})"
+    return f"unknown {kind} {show(name)}{hint} (available: {', '.join(names)})"
 
 
-def one_of(kind: str, value: str, allowed: Iterable[str], error: type[ForetellError] = RecipeError) -> None:
+def one_of(kind: str, value: object, allowed: Iterable[str], error: type[ForetellError] = RecipeError) -> None:
     """Raise `error` unless `value` is one of the `allowed` words."""
     names = tuple(allowed)
-    if value not in names:
-        raise error(unknown(kind, str(value), names))
+    if not isinstance(value, str) or value not in names:
+        raise error(unknown(kind, value, names))
 
 
 def within(kind: str, value: float, low: float, high: float = inf, error: type[ForetellError] = RecipeError) -> None:
-    """Raise `error` unless `value` is a number and low <= value <= high; NaN is an error."""
+    """Raise `error` unless `value` is a number and low <= value <= high; NaN, or an int beyond 64 bits, is an error."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise error(f"{kind} must be a number, got {show(value)}")
     if not low <= value <= high:
         span = f"at least {low:.10g}" if high == inf else f"from {low:.10g} to {high:.10g}"
         raise error(f"{kind} must be {span}, got {show(value)}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise error(f"{kind} must be below 2**63 if it is a whole number, got {show(value)}")
 
 
 def whole(kind: str, value: int, low: int, high: int | None = None, error: type[ForetellError] = RecipeError) -> None:
     """Raise `error` unless `value` is a whole number and low <= value <= high; by default, high is LARGEST."""
     if isinstance(value, float):
-        raise error(f"{kind} must be a whole number, got {value!r}")
-    within(kind, value, low, inf if high is None else high, error)
-    if high is None and value > LARGEST:
+        raise error(f"{kind} must be a whole number, got {show(value)}")
+    if high is None and isinstance(value, int) and value > LARGEST:
         raise error(f"{kind} must be at most {LARGEST}, got {show(value)}")
+    within(kind, value, low, inf if high is None else high, error)

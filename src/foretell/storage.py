@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 from filelock import FileLock, Timeout
 
-from foretell.errors import ForetellError, RequestError, StorageError, unknown
+from foretell.errors import ForetellError, RequestError, StorageError, show, unknown
 from foretell.version import __version__
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses (a full disk, a name that is too long) into a StorageError."""
+    """Turn what cannot be written (a full disk, a name that is too long, text without UTF-8) into a StorageError."""
     try:
         with suppress(OSError):
             path.lstat()
@@ -82,6 +82,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    except UnicodeEncodeError as error:  # half a surrogate pair
+        raise StorageError(f"cannot write {path}: {error}") from error
 
 
 @contextmanager
@@ -222,7 +224,7 @@ def _explain(message: str, value: Any) -> str:
     if not (wrong := re.fullmatch("Expected `(.+?)`(.*?)(?:, got `?(.+?)`?)?", what)):
         return what + (f" in {place!r}" if place else "")
     types = " or ".join(_WORDS.get(name, name) for name in wrong[1].split(" | "))
-    got = _WORDS.get(wrong[3], wrong[3]) if "[...]" in place else f"{_value_at(value, place)!r:.60}"
+    got = _WORDS.get(wrong[3], wrong[3]) if "[...]" in place else show(_value_at(value, place))
     return f"{repr(place) if place else 'it'} must be {types}{wrong[2]}, got {got}"  # [...] is any key of a mapping
 
 

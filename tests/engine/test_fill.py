@@ -140,9 +140,10 @@ def test_an_end_of_text_is_proposed_only_if_allowed(tiny: foretell.Engine) -> No
         ("Tom [MASK]", {"max_new_tokens": 8}, "max_new_tokens=8 is for a window after a prompt"),
         ("Tom [MASK]", {"suffix": "The answer is"}, "suffix='The answer is' is for a window"),
         ("Tom [MASK]", {"seed": -1}, "seed must be"),
+        (5, {}, "texts with masks are a string or a list of strings, got 5"),
     ],
 )
-def test_mistakes_are_named(tiny: foretell.Engine, text: str, options: Any, message: str) -> None:
+def test_mistakes_are_named(tiny: foretell.Engine, text: Any, options: Any, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         tiny.fill(text, **options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from foretell.errors import RequestError, StorageError
 from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
-from foretell.evaluation.records import Record
+from foretell.evaluation.records import Record, read_records, repair
 from foretell.evaluation.report import HEADINGS, Report, compare, count_levels, report
 from foretell.evaluation.sweep import expand_sweep
 
@@ -79,6 +79,21 @@ def test_half_a_run_compares_only_what_both_have() -> None:
     assert apart.pairs == 0
     with pytest.raises(RequestError, match="no results yet for 'full'"):
         compare(FAST, ("full", "fast"))
+    with pytest.raises(StorageError, match="the result of '0': unknown recipe 'fast'"):
+        compare([*FULL, *FAST], ("full",))
+
+
+def test_what_never_ends_is_not_repaired(tmp_path: Path) -> None:
+    (tmp_path / "results-0.jsonl").symlink_to("/dev/zero")
+    with pytest.raises(StorageError, match=r"results-0\.jsonl: it is not a regular file"):
+        repair(tmp_path)
+
+
+def test_counts_that_no_run_has_are_refused(tmp_path: Path) -> None:
+    for name, value in (("steps", 0), ("forwards", 0), ("budget", -1), ("columns_computed", -1), ("steps", 10**400)):
+        (tmp_path / "results-0.jsonl").write_text(json.dumps(asdict(FULL[0]) | {name: value}) + "\n")
+        with pytest.raises(StorageError, match=f"line 1: .*{name}"):
+            read_records(tmp_path)
 
 
 def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:

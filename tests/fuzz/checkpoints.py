@@ -39,7 +39,7 @@ def folders() -> tuple[Path, ...]:
     sharded = write_llada(root / "shards", 2, d_model=8, n_heads=1, n_kv_heads=1, n_layers=1, mlp_hidden_size=8)
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1}
     dream = write_dream(root / "dream", hidden_size=8, intermediate_size=8, **heads)
-    letters = sorted(json.loads((whole / "tokenizer.json").read_text())["model"]["vocab"])[:40]
+    letters = [*sorted(json.loads((whole / "tokenizer.json").read_text())["model"]["vocab"])[:40], "!!"]
     (dream / "vocab.json").write_text(json.dumps({letter: at for at, letter in enumerate(letters)}))
     (dream / "merges.txt").write_text("#version: 0.2\n! !\n")
     (dream / "added_tokens.json").write_text(json.dumps({DREAM.mask: 49, DREAM.ends[0]: 48}))

@@ -7,18 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from tests.fuzz import (
-    certificates,
-    checkpoints,
-    options,
-    prompt_files,
-    prompts,
-    recipes,
-    results,
-    traces,
-    training,
-    world,
-)
+from tests.fuzz import certificates, checkpoints, options, prompts, recipes, results, traces, training, world
 from tests.fuzz.runner import Run
 
 
@@ -32,7 +21,7 @@ KINDS = {
     "recipes": Kind(recipes.run, 4000, 150),
     "options": Kind(options.run, 4000, 150),
     "prompts": Kind(prompts.run, 3000, 150),
-    "prompt_files": Kind(prompt_files.run, 2500, 150),
+    "prompt_files": Kind(prompts.run_files, 2500, 150),
     "traces": Kind(traces.run, 2500, 80),
     "certificates": Kind(certificates.run, 2000, 60),
     "judges": Kind(certificates.run_judge, 1500, 60),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import faulthandler
 import multiprocessing
 import os
-import reprlib
 import resource
 import signal
 import sys
@@ -25,15 +24,13 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from foretell.errors import ForetellError
+from foretell.errors import ForetellError, show
 
 CPU_SECONDS = 10.0
 MEMORY = 2 << 30  # bytes of address space, besides what the process has before
 CHUNK = 20  # cases that a worker takes at once
 GOOD, REFUSED, FOREIGN, CRASHED, SLOW = "good", "refused", "foreign", "crashed", "slow"
 BAD = (FOREIGN, CRASHED, SLOW)
-_SHORT = reprlib.Repr()
-_SHORT.maxdict, _SHORT.maxlist, _SHORT.maxstring, _SHORT.maxother = 20, 9, 300, 300
 
 Run = Callable[[Random], None]  # returns after a good result; raises ForetellError if the input is refused
 Case = tuple[str, int]  # kind and number
@@ -69,12 +66,12 @@ def limit_memory(extra: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def judge(run: Run, kind: str, seed: int, number: int, memory: int = MEMORY) -> Verdict:
-    """Run one case in this process, whose CPU time is not limited here."""
-    start = time.process_time()
+def judge(run: Run, kind: str, seed: int, number: int, limits: Limits = Limits()) -> Verdict:  # noqa: B008  frozen
+    """Run one case in this process. It is slow if it took too long together with the processes that it started."""
+    start = sum(os.times()[:4])
     outcome, cause, details = GOOD, "", ""
     try:
-        with warnings.catch_warnings(), limit_memory(memory):
+        with warnings.catch_warnings(), limit_memory(limits.memory):
             warnings.simplefilter("ignore")
             run(Random(f"{kind}-{seed}-{number}"))
     except ForetellError as error:
@@ -84,7 +81,10 @@ def judge(run: Run, kind: str, seed: int, number: int, memory: int = MEMORY) -> 
         raise
     except BaseException as error:  # noqa: BLE001  a panic in Rust and SystemExit are no Exceptions
         outcome, cause, details = FOREIGN, _describe(error), traceback.format_exc(limit=-30) + _show_input(error)
-    return Verdict(outcome, cause, details, time.process_time() - start)
+    seconds = sum(os.times()[:4]) - start
+    if seconds > limits.cpu_seconds:
+        outcome, cause = SLOW, "too much CPU time"
+    return Verdict(outcome, cause, details, seconds)
 
 
 def _describe(error: BaseException) -> str:
@@ -97,13 +97,7 @@ def _describe(error: BaseException) -> str:
 def _show_input(error: BaseException) -> str:
     """Return the variables of the case's own function, shortened."""
     at = error.__traceback__ and error.__traceback__.tb_next
-    lines = []
-    for name, value in at.tb_frame.f_locals.items() if at else ():
-        try:
-            lines.append(f"  {name} = {_SHORT.repr(value)}\n")
-        except ValueError:  # a number that Python refuses to print
-            lines.append(f"  {name} holds a huge number\n")
-    return "".join(lines)
+    return "".join(f"  {name} = {show(value, 300)}\n" for name, value in (at.tb_frame.f_locals if at else {}).items())
 
 
 def run_cases(
@@ -195,7 +189,7 @@ def _work(pipe: Connection, kinds: Mapping[str, Run], seed: int, limits: Limits,
             os.ftruncate(log, 0)
             signal.setitimer(signal.ITIMER_PROF, limits.cpu_seconds)
             faulthandler.dump_traceback_later(limits.patience * limits.cpu_seconds, exit=True, file=log)
-            verdict = judge(kinds[kind], kind, seed, number, limits.memory)
+            verdict = judge(kinds[kind], kind, seed, number, limits)
             faulthandler.cancel_dump_traceback_later()
             signal.setitimer(signal.ITIMER_PROF, 0)
             pipe.send(verdict)

@@ -14,8 +14,8 @@ from tests.fuzz.runner import BAD, GOOD, REFUSED, command, judge
 
 ROOT = Path(__file__).parents[2]
 # Runs in a process of its own, which can be forked safely. Every worker that ends takes only its own case with it.
-PLANTED = """
-import os, signal, sys, time
+PLANTED = r"""
+import os, signal, subprocess, sys
 from foretell.errors import RequestError
 from tests.fuzz.runner import Limits, print_summary, run_cases
 
@@ -40,6 +40,9 @@ def leaves(rng):
 def hangs(rng):
     while True:
         pass
+
+def delegates(rng):
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 1: pass"])
 
 def waits(rng):
     os.read(os.pipe()[0], 1)
@@ -79,6 +82,7 @@ def test_the_fuzzer_notices_every_fault() -> None:
         "foreign": "foreign KeyError",
         "panics": "foreign Panic",
         "leaves": "foreign SystemExit",
+        "delegates": "slow too much CPU time",
         "hangs": "slow too much CPU time",
         "segfaults": "crashed SIGSEGV",
         "aborts": "crashed SIGABRT",
@@ -90,7 +94,7 @@ def test_the_fuzzer_notices_every_fault() -> None:
     code, output, found = run_planted(*expected)
     assert found == expected
     assert code == 1
-    assert "10 cases, 8 bad (seed 7)" in output
+    assert "11 cases, 9 bad (seed 7)" in output
     assert "python -m tests.fuzz --kind hangs --seed 7 --only 1" in output
 
 

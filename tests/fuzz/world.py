@@ -160,17 +160,20 @@ def judge_file() -> Path:
 def certificate_file() -> Path:
     order = engine().template(**ANSWERED)
     certificate = Certificate(
-        stop="any(sure,prophet(tau=staged(high=0.5,mid=0.4,low=0.3),reduce=min))", certified=True, says="it holds",
+        stop="persistent(2)", certified=True, says="it holds",
         recipe=str(order.recipe), against=str(order.recipe), window=8, answer=[6, 2],
         pins=[list(pin) for pin in order.layout.pins], model="bytes", model_sha256=engine().fingerprint,
         dtype="float32", task=None, examples_sha256="0" * 64, examples=400, seed=3, loss="consistency", risk=0.01,
-        confidence=0.95, empirical_risk=0.0, upper_bound=0.007, speedup=2.5, family="prophet", setting=1.5,
+        confidence=0.95, empirical_risk=0.0, upper_bound=0.007, speedup=2.5, family="persistence", setting=2.0,
         version="0.2.0",
     )  # fmt: skip
     folder = _folder("certificate")
     shutil.copy(judge_file(), folder / "judge.json")
     certificate.save(folder / "plain.json")
-    replace(certificate, stop=f"judge(path={str(folder / 'judge.json')!r})").save(folder / "judged.json")
+    mixed = "any(sure,prophet(tau=staged(high=0.5,mid=0.4,low=0.3),reduce=min))"
+    replace(certificate, stop=mixed, family="mine", setting=1.5).save(folder / "mixed.json")
+    judged = f"judge(path={str(folder / 'judge.json')!r})"
+    replace(certificate, stop=judged, family="judge", setting=3.0).save(folder / "judged.json")
     return folder / "plain.json"
 
 

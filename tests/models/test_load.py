@@ -105,6 +105,13 @@ def test_an_index_that_points_elsewhere(tmp_path: Path, shard: str) -> None:
     refused(tmp_path, "model.safetensors.index.json", shard, WTE)
 
 
+def test_a_shard_whose_name_is_too_long(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLADA))
+    index = {"weight_map": {WTE: f"{'x' * 300}.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(tmp_path, "missing", "model.safetensors.index.json", WTE)
+
+
 @pytest.mark.parametrize("text", ["{}", '{"weight_map": 3}'])
 def test_an_index_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLADA))

@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from foretell.engine.request import Layout
-from foretell.errors import ForetellError, RecipeError, RequestError, StorageError, one_of, whole, within
+from foretell.errors import ForetellError, RecipeError, RequestError, StorageError, one_of, show, whole, within
 from foretell.loop.protocols import Stop
 from foretell.models.family import read_json
 from foretell.policies.stop.combined import changed, read_files
@@ -191,7 +191,7 @@ def stop_of(given: object) -> Stop | Certificate:
         return rule
     if not callable(given) or not hasattr(given, "reads"):
         kinds = "a rule, its text, or the file of a certified one"
-        raise RequestError(f"stop must be {kinds}, got {given!r:.80}{NOT_A_RULE}")
+        raise RequestError(f"stop must be {kinds}, got {show(given)}{NOT_A_RULE}")
     return cast("Stop", given)
 
 

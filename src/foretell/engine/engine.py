@@ -213,6 +213,8 @@ class Engine:
         template = self.fill_template(**options)
         if isinstance(text, str):
             return self._generate_one(MaskedText(text), template, trace, batch_size)
+        if not isinstance(text, Sequence):
+            raise RequestError(f"texts with masks are a string or a list of strings, got {show(text)}")
         return self._generate_all(map(MaskedText, text), template, trace, batch_size)
 
     @overload
@@ -254,7 +256,6 @@ class Engine:
         `observers` are called with every step and the row of each request.
         """
         one_of("errors", errors, ("raise", "return"), RequestError)
-        whole("batch_size", batch_size, 1, error=RequestError)
         scheduler = self._scheduler(batch_size, record=trace)
         failed: list[tuple[int, Failure]] = []
         accepted: list[tuple[int, Prompt, RequestTemplate]] = []  # by ticket
@@ -297,6 +298,9 @@ class Engine:
         return prompt.finish(done, outcome.request.layout, self.codec, self.spelling)
 
     def _scheduler(self, batch_size: int, *, record: bool) -> Scheduler:
+        whole("batch_size", batch_size, 1, error=RequestError)
+        if not isinstance(record, bool):
+            raise RequestError(f"trace must be True or False, got {show(record)}")
         # All requests of a list are known, so any of them may be delayed in favour of one that needs less padding.
         return Scheduler(self.model, self.codec.end_ids, batch_size, record, self.device, AHEAD, AHEAD, self.spelling)
 
@@ -363,7 +367,7 @@ class Engine:
         given: Any = prompt
         layout, recipe = template.layout, template.recipe
         if not is_single(given):
-            raise RequestError(f"{KINDS}, got {given!r:.80}")
+            raise RequestError(f"{KINDS}, got {show(given)}")
         if isinstance(given, MaskedText) != template.fills:
             raise RequestError("masks in a text are filled by Engine.fill, which takes texts with masks only")
         if isinstance(given, MaskedText):
@@ -393,6 +397,8 @@ class Engine:
 
     def _feed(self, prompt: Prompt, template: RequestTemplate, streamer: Streamer, trace: bool) -> Completion:
         """Give drafts to `put_draft`, and the prompt and the finished text to `put`."""
+        if not all(callable(getattr(streamer, name, None)) for name in ("put", "end")):
+            raise RequestError(f"a streamer has the methods put and end, got {show(streamer)}")
         streamer.put(torch.tensor([self.request(prompt, template).prompt]))
         put_draft = getattr(streamer, "put_draft", None)
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from foretell.errors import show
+
 _CACHE = 'recipe="prefix" (caches the prefix), recipe="dual" or recipe="fast-dllm" (cache all but the block)'
 _TRACE = "trace=True, which keeps every step in completion.trace"
 _FILES = "config.json of the checkpoint folder, which names the special tokens"
@@ -56,4 +58,4 @@ def hint_for(name: str, value: object) -> str | None:
     """Return the message for a keyword of another decoder; None if no other decoder has it."""
     if name not in HINTS:
         return None
-    return f"unknown argument {name!r}; write instead: {HINTS[name].format(value=value)}"
+    return f"unknown argument {name!r}; write instead: {HINTS[name].format(value=show(value))}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike
+from types import NoneType
 from typing import Any, TypedDict
 
 from foretell.engine.certificate import Certificate, stop_of
@@ -59,9 +60,9 @@ WINDOW = 256  # default number of generated positions
 ANSWER = 5  # default number of answer tokens after a suffix, as in the released code
 KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("recipe",), (str, Recipe), "a recipe or its text"),
-    (("layout", "remasking", "suffix"), str, "a text"),
-    (("pins",), Mapping, "a mapping from window offsets to token ids or texts"),
-    (("answer_start",), int, "a whole number"),
+    (("layout", "remasking", "suffix"), (str, NoneType), "a text"),
+    (("pins",), (Mapping, NoneType), "a mapping from window offsets to token ids or texts"),
+    (("answer_start",), (int, NoneType), "a whole number"),
 )
 NO_REGION = (
     "this window has no answer region, so {rule} never stops early and the transfer alone decides; give a suffix and "
@@ -181,16 +182,16 @@ def _check_type(name: str, value: object) -> None:
     if name == "special_tokens" and not isinstance(value, bool):
         raise RequestError(f"special_tokens must be True or False, got {show(value)}")
     if name == "on_mismatch":
-        one_of("on_mismatch", str(value), ON_MISMATCH, RequestError)
+        one_of("on_mismatch", value, ON_MISMATCH, RequestError)
     for names, kinds, words in KINDS:
-        if name in names and value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
-            raise RequestError(f"{name} must be {words}, got {value!r:.80}")
+        if name in names and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise RequestError(f"{name} must be {words}, got {show(value)}")
 
 
 def _stop_strings(given: object) -> tuple[str, ...]:
     strings = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
     if not all(isinstance(one, str) and one for one in strings):
-        raise RequestError(f"stop_strings must be a non-empty string or a list of them, got {given!r:.80}")
+        raise RequestError(f"stop_strings must be a non-empty string or a list of them, got {show(given)}")
     return strings
 
 
@@ -261,9 +262,10 @@ def model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str,
     name = options.layout or layouts.get("default")
     if name is None:
         return {}
+    if not described:
+        raise RequestError(f"this model has no layouts, so {show(name)} is unknown")
     if name not in described:
-        have = unknown("layout", name, described) if described else f"this model has no layouts, so {name!r} is unknown"
-        raise RequestError(have)
+        raise RequestError(unknown("layout", name, described))
     found: Mapping[str, Any] = described[name]
     return found
 
@@ -297,8 +299,8 @@ def _remasking(name: str) -> Score:
 def _transfer(options: Options) -> Transfer | None:
     if options.threshold is not None and options.entropy_bound is not None:
         raise RequestError(
-            f"threshold={options.threshold} and entropy_bound={options.entropy_bound} both choose which masks "
-            "are filled at once; give only one of them"
+            f"threshold={show(options.threshold)} and entropy_bound={show(options.entropy_bound)} both choose which "
+            "masks are filled at once; give only one of them"
         )
     if options.threshold is not None:
         return Threshold(options.threshold)
@@ -321,7 +323,7 @@ def _layout(options: Options, codec: Codec) -> Layout:
     pins = _pins(options.pins or {}, codec)
     if not options.suffix and options.answer_length is None:
         if options.answer_start is not None:
-            raise LayoutError(f"answer_start={options.answer_start} needs an answer_length or a suffix")
+            raise LayoutError(f"answer_start={show(options.answer_start)} needs an answer_length or a suffix")
         return Layout(length, tuple(sorted(pins.items())))
     suffix = codec.encode(options.suffix) if options.suffix else []
     answer = ANSWER if options.answer_length is None else options.answer_length
@@ -331,7 +333,7 @@ def _layout(options: Options, codec: Codec) -> Layout:
     suffixed = Layout.with_suffix(length, suffix, answer, options.answer_start)
     for offset, _ in suffixed.pins:
         if offset in pins:
-            raise LayoutError(f"position {offset} is pinned, but the suffix {options.suffix!r} needs it too")
+            raise LayoutError(f"position {offset} is pinned, but the suffix {show(options.suffix)} needs it too")
     return Layout(length, tuple(sorted((pins | dict(suffixed.pins)).items())), suffixed.answer)
 
 

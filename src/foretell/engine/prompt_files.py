@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.errors import RequestError, unknown
+from foretell.errors import RequestError, show, unknown
 from foretell.models.chat import check_messages
 from foretell.storage import parse_json, read_text
 
@@ -43,7 +43,7 @@ def parse_prompts(text: str, title: str, plain: bool) -> list[FilePrompt]:
     for one in found:
         first = seen.setdefault(str(one.id), one.where)
         if first != one.where:
-            raise RequestError(f"{one.where}: the id {one.id!r} is also that of {first}; give each prompt its own")
+            raise RequestError(f"{one.where}: the id {show(one.id)} is also that of {first}; give each prompt its own")
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from foretell.engine.masked_text import MaskedText
-from foretell.errors import RequestError
+from foretell.errors import RequestError, show
 from foretell.models.chat import Message
 
 WrittenPrompt = str | Sequence[Message]  # what a file can hold
@@ -46,7 +46,7 @@ def read_ids(prompt: Sequence[int] | Tensor | np.ndarray[Any, Any], vocab_size: 
     for place, token in enumerate(prompt):
         if not _is_whole(token) or not 0 <= token < vocab_size:
             raise RequestError(
-                f"token {token!r:.40} at {place} of the prompt is outside the vocabulary, whose ids are whole "
+                f"token {show(token)} at {place} of the prompt is outside the vocabulary, whose ids are whole "
                 f"numbers from 0 to {vocab_size - 1}"
             )
     return [int(token) for token in prompt]

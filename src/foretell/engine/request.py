@@ -35,10 +35,11 @@ class Layout:
             raise LayoutError(f"a window must have from 1 to {LONGEST} positions, got {show(self.length)}")
         offsets = [offset for offset, _ in self.pins]
         if offsets != sorted(set(offsets)):
-            raise LayoutError(f"pinned offsets must be sorted and unique, got {offsets}")
+            raise LayoutError(f"pinned offsets must be sorted and unique, got {show(offsets)}")
         if offsets and not (offsets[0] >= 0 and offsets[-1] < self.length):
             raise LayoutError(
-                f"pinned offsets must lie in 0..{self.length - 1}, got {offsets[0] if offsets[0] < 0 else offsets[-1]}"
+                f"pinned offsets must lie in 0..{self.length - 1}, got "
+                f"{show(offsets[0] if offsets[0] < 0 else offsets[-1])}"
             )
         if not 0 <= self.padding <= len(offsets) or offsets[: self.padding] != list(range(self.padding)):
             raise LayoutError(f"the padding, the first {show(self.padding)} positions, must be pinned")
@@ -48,7 +49,8 @@ class Layout:
             self.answer[0] >= 0 and 1 <= self.answer[1] <= self.length - self.answer[0]
         ):
             raise LayoutError(
-                f"an answer of {self.answer[1]} tokens at {self.answer[0]} does not fit a window of {self.length}"
+                f"an answer of {show(self.answer[1])} tokens at {show(self.answer[0])} does not fit a window of "
+                f"{self.length}"
             )
 
     @classmethod

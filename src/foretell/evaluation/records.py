@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
+
+import msgspec
 
 from foretell.errors import StorageError
 from foretell.storage import convert, is_folder, lock_file, open_file, parse_json, writing
@@ -19,6 +22,8 @@ RENAMED = {  # keys of files that version 0.1.0 wrote
     "spent": "columns_computed",
     "tokens": "response_tokens",
 }
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 PATIENCE = 10.0  # seconds to wait for the locks of a killed run
 
 
@@ -32,11 +37,11 @@ class Record:
     answer: str | None
     gold: str
     correct: bool
-    steps: int
-    budget: int
-    forwards: int
-    columns_needed: int  # columns that these forward passes computed
-    response_tokens: int  # up to the end of the text
+    steps: Positive
+    budget: Positive
+    forwards: Positive
+    columns_needed: Count  # columns that these forward passes computed
+    response_tokens: Count  # up to the end of the text
     exit: int | None  # the step, from 0, at which the stopping rule fired
     value: float | None  # what the rule measured at that step
     finish: str
@@ -44,7 +49,7 @@ class Record:
     wall: float  # share of the elapsed time: these add up to the time of all decoding
     trace: str | None = None  # file of the trace, relative to the folder
     trace_index: int | None = None  # index in that file
-    columns_computed: int | None = None  # including padding; None: not counted
+    columns_computed: Count | None = None  # including padding; None: not counted
     measure: str | None = None  # name of what the rule measured
     fallback: bool | None = None  # whether the text does not state the answer; None: not recorded
     reason: str | None = None  # why a generated program failed
@@ -118,9 +123,10 @@ def _record(line: bytes) -> Record:
 def repair(folder: Path) -> None:
     """Wait until no process holds the parts, then remove incomplete last lines."""
     for path in parts(folder):
-        with lock_file(_lock_of(path), PATIENCE), writing(path), path.open("r+b") as file:
-            written = file.read()
-            file.truncate(written.rfind(b"\n") + 1)
+        with lock_file(_lock_of(path), PATIENCE), writing(path):
+            with open_file(path, "results file") as file:
+                end = file.read().rfind(b"\n") + 1
+            os.truncate(path, end)
 
 
 @contextmanager

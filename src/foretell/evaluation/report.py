@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.errors import RequestError
+from foretell.errors import RequestError, StorageError, show, unknown
 from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
 from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import Record, read_records
@@ -163,6 +163,8 @@ def compare(records: Sequence[Record], recipes: Sequence[str], seed: int = 0) ->
     """Return one row per recipe that has results."""
     by_recipe: dict[str, dict[str, Record]] = {name: {} for name in recipes}
     for record in records:
+        if record.recipe not in by_recipe:
+            raise StorageError(f"the result of {show(record.id)}: {unknown('recipe', record.recipe, recipes)}")
         by_recipe[record.recipe][record.id] = record
     base = by_recipe[recipes[0]]
     if not base:

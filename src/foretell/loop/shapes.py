@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from foretell.errors import RecipeError
+from foretell.errors import RecipeError, show
 
 
 def is_tensor(given: object, shape: Sequence[int], dtype: torch.dtype | None = None) -> bool:
@@ -31,5 +31,5 @@ def check_grid(
 def describe(given: object) -> str:
     """Return a few words about a value, for messages."""
     if not isinstance(given, Tensor):
-        return f"{given!r:.60}, a {type(given).__name__}"
+        return f"{show(given)}, a {type(given).__name__}"
     return f"a {str(given.dtype).removeprefix('torch.')} tensor of shape {list(given.shape)}"

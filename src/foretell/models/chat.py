@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretell.errors import ModelError, RequestError, unknown
+from foretell.errors import ModelError, RequestError, show, unknown
 from foretell.models.family import Settings, read_json
 from foretell.models.render import render_template
 from foretell.models.renderer import render_in_process
@@ -80,12 +80,12 @@ def _check_message(which: str, message: Any) -> dict[str, str]:
         raise RequestError(f"{which} is a {type(message).__name__}; it must be an object with role and content")
     for key in message:
         if key not in KEYS:
-            raise RequestError(f"{which}: {unknown('key', str(key), KEYS)}")
+            raise RequestError(f"{which}: {unknown('key', key, KEYS)}")
     checked = {**message, "content": _join_content(which, message.get("content"))}
     for key in ("role", *message):
         if not isinstance(checked.get(key), str):
-            shown = repr(message[key]) if key in message else "missing"
-            raise RequestError(f"{which}: {key!r} is {shown:.80}; it must be a string")
+            shown = show(message[key]) if key in message else "missing"
+            raise RequestError(f"{which}: {key!r} is {shown}; it must be a string")
     if checked["role"] not in ROLES:
         raise RequestError(f"{which}: {unknown('role', checked['role'], ROLES)}")
     return checked
@@ -95,17 +95,17 @@ def _join_content(which: str, content: Any) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence) or not content:
-        shown = "missing" if content is None else f"{content!r:.80}"
+        shown = "missing" if content is None else show(content)
         raise RequestError(f"{which}: 'content' is {shown}; it must be a string or a list of text parts")
     return "\n".join(_read_part(f"{which}, part {index}", part) for index, part in enumerate(content))
 
 
 def _read_part(which: str, part: Any) -> str:
     if not isinstance(part, Mapping):
-        raise RequestError(f"{which} is {part!r:.80}; it must be an object with type and text")
+        raise RequestError(f"{which} is {show(part)}; it must be an object with type and text")
     if part.get("type") not in PARTS:
-        raise RequestError(f"{which}: {unknown('type', str(part.get('type')), PARTS)}; only text is supported")
+        raise RequestError(f"{which}: {unknown('type', part.get('type'), PARTS)}; only text is supported")
     text = part.get("text")
     if not isinstance(text, str):
-        raise RequestError(f"{which}: 'text' is {text!r:.80}; it must be a string")
+        raise RequestError(f"{which}: 'text' is {show(text)}; it must be a string")
     return text

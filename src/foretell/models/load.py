@@ -61,7 +61,7 @@ def family_of(settings: Settings) -> Family | None:
     if not isinstance(name, str):
         raise settings.problem("model_type", f"one of {', '.join(sorted(FAMILIES))}")
     raise ModelError(
-        f"{settings.file}: {unknown('model_type', f'{name:.80}', FAMILIES)}; "
+        f"{settings.file}: {unknown('model_type', name, FAMILIES)}; "
         f"architectures are {show(architectures)}, and only those that end in ForMaskedLM can run without a known "
         "model_type"
     )

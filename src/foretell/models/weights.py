@@ -14,8 +14,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from foretell.errors import ModelError
+from foretell.errors import ModelError, show
 from foretell.models.family import read_json
+from foretell.storage import is_file
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
@@ -56,9 +57,9 @@ class Weights:
             path = index.parent / shard
             if path.parent != index.parent or path.suffix != ".safetensors":
                 raise ModelError(
-                    f"{index}: puts tensor {tensor} in {shard!r}; it must be a .safetensors file of the same folder"
+                    f"{index}: puts tensor {tensor} in {show(shard)}; it must be a .safetensors file of the same folder"
                 )
-            if not path.is_file():
+            if not is_file(path):
                 raise ModelError(f"{path}: missing, though {index.name} says that it holds {tensor}")
             file_of[tensor] = path
         files = {path: _open(path) for path in sorted(set(file_of.values()))}

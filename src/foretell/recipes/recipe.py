@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
-from foretell.errors import RecipeError, one_of, whole, within
+from foretell.errors import RecipeError, one_of, show, whole, within
 from foretell.loop.protocols import Cache, Region, Sample, Score, Stop, Transfer, Verify
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
@@ -80,14 +80,14 @@ def _check_policy(kind: str, member: str, value: object) -> None:
     """Raise a RecipeError that says how to fix it, unless `value` is a policy of this kind."""
     if isinstance(value, str):
         raise RecipeError(
-            f"{kind} is the text {value!r}; a Recipe takes a policy object: read one from text with "
-            f"foretell.parse({f'full {kind}={value}'!r})"
+            f"{kind} is the text {show(value)}; a Recipe takes a policy object: read one from text with "
+            f"foretell.parse({show(f'full {kind}={value}')})"
         )
     if isinstance(value, type):
         raise RecipeError(f"{kind} is the class {value.__name__} itself; give an instance: {value.__name__}(...)")
     if not callable(value) or (member and not hasattr(value, member)):
         wanted = f"`{member}` and `__call__`" if member else "`__call__`"
-        raise RecipeError(f"{kind} must be a policy, an object with {wanted}, got {value!r:.80}")
+        raise RecipeError(f"{kind} must be a policy, an object with {wanted}, got {show(value)}")
     try:
         hash(value)
     except TypeError as error:
@@ -104,7 +104,7 @@ def _check_booleans(value: Any, depth: int = 0) -> None:
     for field in fields(value):
         inner = getattr(value, field.name)
         if field.type in ("bool", bool) and not isinstance(inner, bool):
-            raise RecipeError(f"{name_of(value)}'s {field.name} must be True or False, got {inner!r:.80}")
+            raise RecipeError(f"{name_of(value)}'s {field.name} must be True or False, got {show(inner)}")
         for one in inner if isinstance(inner, tuple) else (inner,):
             if is_dataclass(one) and not isinstance(one, type):
                 _check_booleans(one, depth + 1)

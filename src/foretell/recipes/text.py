@@ -12,7 +12,7 @@ from keyword import iskeyword
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from foretell.errors import RecipeError, unknown
+from foretell.errors import RecipeError, show, unknown
 from foretell.loop.protocols import Cache, Region, Sample, Score, Stop, Transfer, UntrustedText, Verify, Visible
 from foretell.policies import POLICIES
 from foretell.policies.stop.scales import Scale
@@ -91,17 +91,17 @@ def parse_value(hint: Any, text: str, where: str) -> Any:
         node = ast.parse(text.strip(), mode="eval").body
         _check_depth(node)
     except (RecursionError, MemoryError):
-        raise RecipeError(f"cannot read {where}={text!r:.80}: it is nested more than {DEEPEST} deep") from None
+        raise RecipeError(f"cannot read {where}={show(text)}: it is nested more than {DEEPEST} deep") from None
     except (SyntaxError, ValueError):
         allowed = "a number, a word, a text in quotes, or a policy such as prophet(q=0.1)"
-        raise RecipeError(f"cannot read {where}={text!r:.80}; write {allowed}") from None
+        raise RecipeError(f"cannot read {where}={show(text)}; write {allowed}") from None
     return _value(hint, node, where)
 
 
 def check_length(text: str) -> None:
     """Raise RecipeError if the text of a recipe or a value is too long to be meant."""
     if len(text) > LONGEST:
-        raise RecipeError(f"a recipe has at most {LONGEST:,} characters, got {len(text):,}: {text!r:.80}")
+        raise RecipeError(f"a recipe has at most {LONGEST:,} characters, got {len(text):,}: {show(text)}")
 
 
 def _check_depth(node: ast.AST) -> None:
@@ -177,7 +177,7 @@ def _value(hint: Any, node: ast.expr, where: str) -> Any:
         return _optional(hint, node, where)
     plain = _plain(node, where)
     if get_origin(hint) is Literal:
-        return _require(plain in get_args(hint), plain, unknown(where, str(plain), map(format_value, get_args(hint))))
+        return _require(plain in get_args(hint), plain, unknown(where, plain, map(format_value, get_args(hint))))
     if hint is float and isinstance(plain, int) and not isinstance(plain, bool):
         plain = float(str(plain))  # `float(plain)` is an error above 1e308
     _require(type(plain) is hint, plain, f"{where} must be {_describe_type(hint)}, got {ast.unparse(node)}")

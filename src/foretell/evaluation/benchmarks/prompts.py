@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from foretell.engine.engine import Completion
 from foretell.engine.prompt_files import FilePrompt, parse_prompts, read_prompts
 from foretell.engine.prompt_kinds import WrittenPrompt
-from foretell.errors import RequestError
+from foretell.errors import RequestError, show
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.source import pick
 from foretell.policies.stop.schedules import Staged
@@ -54,7 +54,7 @@ class Prompts:
 def _example(one: FilePrompt) -> Example:
     right = one.answer
     if isinstance(right, bool) or not isinstance(right, str | int | float | None):
-        raise RequestError(f'{one.where}: "answer" must be a text or a number, got {right!r:.40}')
+        raise RequestError(f'{one.where}: "answer" must be a text or a number, got {show(right)}')
     prompt = one.prompt if isinstance(one.prompt, str) else tuple(one.prompt)
     gold = "" if right is None else str(right).strip()
     return Example(str(one.id), prompt, gold, {LABELLED: right is not None})
@@ -63,7 +63,7 @@ def _example(one: FilePrompt) -> Example:
 def format_prompts(prompts: Iterable[Given]) -> str:
     """Return a list of prompts as the text of a JSONL file. Raises the errors that reading such a file would."""
     if not isinstance(prompts, Iterable) or isinstance(prompts, Mapping | bytes):
-        raise RequestError(f"prompts must be a file or a list, got {prompts!r:.60}")
+        raise RequestError(f"prompts must be a file or a list, got {show(prompts)}")
     text = "".join(_format_line(one, number) for number, one in enumerate(prompts, 1))
     for one in parse_prompts(text, LIST, plain=False):
         _example(one)
@@ -74,8 +74,8 @@ def _format_line(one: Given, number: int) -> str:
     conversation = isinstance(one, Sequence) and not isinstance(one, str | bytes)
     try:
         return json.dumps({"messages": list(one)} if conversation else one, default=_to_dict) + "\n"
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"{LIST}, line {number}: not valid JSON: {error}, got {one!r:.60}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"{LIST}, line {number}: not valid JSON: {error}, got {show(one)}") from error
 
 
 def _to_dict(value: object) -> object:

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from foretell.errors import RequestError
+from foretell.errors import RequestError, show
 from foretell.evaluation.benchmark import Example
 from foretell.storage import LARGEST_FILE, is_file, parse_json, read_file, read_text
 
@@ -99,13 +99,13 @@ class DataRow:
     def text(self, name: str, empty: bool = False) -> str:
         found = self.value(name)
         if not isinstance(found, str) or not (found.strip() or empty):
-            raise self.error(f"{name!r} must be a text{'' if empty else ' that is not empty'}, got {found!r:.80}")
+            raise self.error(f"{name!r} must be a text{'' if empty else ' that is not empty'}, got {show(found)}")
         return found
 
     def texts(self, name: str) -> tuple[str, ...]:
         found = self.value(name)
         if not isinstance(found, Sequence) or isinstance(found, str) or not all(isinstance(one, str) for one in found):
-            raise self.error(f"{name!r} must be a list of texts, got {found!r:.80}")
+            raise self.error(f"{name!r} must be a list of texts, got {show(found)}")
         return tuple(found)
 
     def whole(self, name: str, low: int, high: int) -> int:
@@ -113,14 +113,14 @@ class DataRow:
         found = self.value(name)
         allowed = {str(one): one for one in range(low, high + 1)}
         if isinstance(found, bool) or str(found) not in allowed:
-            raise self.error(f"{name!r} must be a whole number from {low} to {high}, got {found!r:.80}")
+            raise self.error(f"{name!r} must be a whole number from {low} to {high}, got {show(found)}")
         return allowed[str(found)]
 
     def part(self, name: str) -> DataRow:
         """Return the object `name` in this row as a row."""
         found = self.value(name)
         if not isinstance(found, Mapping):
-            raise self.error(f"{name!r} must be an object, got {found!r:.80}")
+            raise self.error(f"{name!r} must be an object, got {show(found)}")
         return DataRow(found, f"{self.where}, {name}")
 
 
@@ -174,7 +174,7 @@ def download_rows(hub: Hub) -> Iterator[DataRow]:
 
 def _make_row(value: Any, where: str) -> DataRow:
     if not isinstance(value, Mapping):
-        raise RequestError(f"{where}: expected an object, got {value!r:.80}")
+        raise RequestError(f"{where}: expected an object, got {show(value)}")
     return DataRow(value, where)
 
 

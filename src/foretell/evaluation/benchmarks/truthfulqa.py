@@ -8,6 +8,7 @@ The true one is always first, so the options are shuffled.
 
 from __future__ import annotations
 
+from foretell.errors import show
 from foretell.evaluation.benchmarks.multiple_choice import MultipleChoice, Question, first_letters
 from foretell.evaluation.benchmarks.source import DataRow, Hub, Source
 
@@ -16,7 +17,7 @@ def question(row: DataRow) -> Question:
     targets = row.part("mc1_targets")
     choices, labels = targets.texts("choices"), targets.value("labels")
     if not isinstance(labels, list) or sorted(map(str, labels)) != ["0"] * (len(choices) - 1) + ["1"]:
-        raise row.error(f"mc1_targets needs one label per choice, one of them 1 and the others 0; got {labels!r:.80}")
+        raise row.error(f"mc1_targets needs one label per choice, one of them 1 and the others 0; got {show(labels)}")
     return Question(row.text("question"), choices, [*map(str, labels)].index("1"))
 
 

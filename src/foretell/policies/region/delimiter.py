@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from foretell.errors import RecipeError, one_of, whole
+from foretell.errors import RecipeError, one_of, show, whole
 from foretell.loop.view import StateView
 from foretell.policies.region.sought import locate_answer
 
@@ -40,7 +40,7 @@ class Delimiter:
 
     def __post_init__(self) -> None:
         if not isinstance(self.marker, str) or not self.marker.strip():
-            raise RecipeError(f"the region's marker must be a string that is not blank, got {self.marker!r}")
+            raise RecipeError(f"the region's marker must be a string that is not blank, got {show(self.marker)}")
         if len(self.marker) > LONGEST:
             raise RecipeError(f"the region's marker has {len(self.marker)} characters; at most {LONGEST} are allowed")
         whole("the region's length", self.length, 0)

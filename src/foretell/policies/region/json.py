@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from foretell.errors import RecipeError
+from foretell.errors import RecipeError, show
 from foretell.loop.view import StateView
 from foretell.policies.region.sought import locate_answer
 
@@ -34,7 +34,9 @@ class Json:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not all(self.path.split(".")):
-            raise RecipeError(f"the region's path must be keys or list indices separated by dots, got {self.path!r}")
+            raise RecipeError(
+                f"the region's path must be keys or list indices separated by dots, got {show(self.path)}"
+            )
 
     def __call__(self, state: StateView) -> Tensor:
         return locate_answer(state, self.find)

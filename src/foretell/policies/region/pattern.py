@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from foretell.errors import RecipeError, whole
+from foretell.errors import RecipeError, show, whole
 from foretell.loop.view import StateView
 from foretell.policies.region.search import find_last
 from foretell.policies.region.sought import locate_answer
@@ -34,13 +34,15 @@ class Pattern:
         try:
             groups = re.compile(self.regex).groups
         except (re.error, TypeError, OverflowError, RecursionError) as error:
-            raise RecipeError(f"the region's pattern {self.regex!r} is not a regular expression: {error}") from error
+            raise RecipeError(
+                f"the region's pattern {show(self.regex)} is not a regular expression: {error}"
+            ) from error
         if "\b" in self.regex:
             raise RecipeError(
-                f"the region's pattern {self.regex!r} holds a backspace; if \\b was meant, write it as r'...'"
+                f"the region's pattern {show(self.regex)} holds a backspace; if \\b was meant, write it as r'...'"
             )
         if self.group is not None:
-            whole(f"the group of the region's pattern {self.regex!r}", self.group, 0, groups)
+            whole(f"the group of the region's pattern {show(self.regex)}", self.group, 0, groups)
 
     def __call__(self, state: StateView) -> Tensor:
         return locate_answer(state, self.find)

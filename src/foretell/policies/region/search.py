@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from foretell.errors import RecipeError
+from foretell.errors import RecipeError, show
 from foretell.helper import HelperProcess
 from foretell.policies.region import search_process
 from foretell.policies.region.search_process import SECONDS
@@ -22,7 +22,7 @@ def find_last(regex: str, group: int | None, text: str) -> tuple[int, int] | Non
         raise RecipeError(f"region=pattern searches in a process of its own, which cannot start: {error}") from error
     if answer is None:
         raise RecipeError(
-            f"the region's pattern {regex!r:.80} was given up: the search of a text of {len(text)} characters took "
+            f"the region's pattern {show(regex)} was given up: the search of a text of {len(text)} characters took "
             f"more than {SECONDS:g} seconds of CPU time; write it without nested repetition such as (a+)+"
         )
     start_end = json.loads(answer)

@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from foretell.errors import RecipeError
+from foretell.errors import RecipeError, show
 from foretell.loop.checks import ask_reads, ask_stop
 from foretell.loop.protocols import Beliefs, FromFile, Stop, Verdict
 from foretell.loop.view import StateView
@@ -26,7 +26,7 @@ class _Combined:
             raise RecipeError(f"a combination needs at least two stopping rules, got {len(self.rules)}")
         for rule in self.rules:
             if isinstance(rule, type) or not callable(rule) or not hasattr(rule, "reads"):
-                raise RecipeError(f"a combination needs stopping rules such as Prophet(), got {rule!r:.80}")
+                raise RecipeError(f"a combination needs stopping rules such as Prophet(), got {show(rule)}")
 
     def reads(self, state: StateView) -> Tensor:
         return reduce(torch.logical_or, (ask_reads(rule, state) for rule in self.rules))

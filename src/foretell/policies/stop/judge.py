@@ -10,12 +10,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from foretell.errors import RecipeError, StorageError, within
+from foretell.errors import RecipeError, StorageError, show, within
 from foretell.loop.protocols import Beliefs, UntrustedText, Verdict
 from foretell.loop.view import StateView
 from foretell.policies.stop.features import TEXT, features, text_masks
 from foretell.policies.stop.head import DIGITS, Head, read_head
 
+LARGEST = 1e6  # log-odds of a bar
 _READ: dict[tuple[str, str], Head] = {}  # the heads in files that the user named, by path and digits
 
 
@@ -36,11 +37,12 @@ class Judge:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        within("judge's bar", self.bar, -torch.inf)
+        if self.bar != torch.inf:  # never
+            within("judge's bar", self.bar, -LARGEST, LARGEST)
         if not isinstance(self.path, str):
-            raise RecipeError(f"judge's path must be a text, got {self.path!r}")
+            raise RecipeError(f"judge's path must be a text, got {show(self.path)}")
         if not isinstance(self.sha256, str) or not re.fullmatch(f"[0-9a-f]{{0,{DIGITS}}}", self.sha256):
-            raise RecipeError(f"judge's sha256 must be up to {DIGITS} digits of 0-9 and a-f, got {self.sha256!r}")
+            raise RecipeError(f"judge's sha256 must be up to {DIGITS} digits of 0-9 and a-f, got {show(self.sha256)}")
         if len(self.sha256) < DIGITS:
             if isinstance(self.path, UntrustedText):
                 raise RecipeError(

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from foretell.errors import RecipeError, within
+from foretell.errors import RecipeError, show, within
 
 
 class Schedule(Protocol):
@@ -32,7 +32,7 @@ class Staged:
         within("staged's first", self.first, 0.0, 1.0)
         within("staged's second", self.second, 0.0, 1.0)
         if self.first > self.second:
-            raise RecipeError(f"staged needs first <= second, got first={self.first!r}, second={self.second!r}")
+            raise RecipeError(f"staged needs first <= second, got first={show(self.first)}, second={show(self.second)}")
 
     def __call__(self, progress: Tensor) -> Tensor:
         stage = torch.bucketize(progress, progress.new_tensor([self.first, self.second]), right=True)

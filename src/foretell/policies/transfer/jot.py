@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretell.errors import RecipeError, whole, within
+from foretell.errors import RecipeError, show, whole, within
 from foretell.loop.protocols import Beliefs
 from foretell.loop.view import StateView
 from foretell.policies.transfer.ranks import at_least_one, fillable
@@ -39,7 +39,7 @@ class JoT:
         within("jot's gamma", self.gamma, 0.0, 1.0)
         whole("jot's distance", self.distance, 1, FURTHEST)
         if self.low > self.high:
-            raise RecipeError(f"jot needs low <= high, got low={self.low!r}, high={self.high!r}")
+            raise RecipeError(f"jot needs low <= high, got low={show(self.low)}, high={show(self.high)}")
 
     def __call__(self, scores: Tensor, beliefs: Beliefs, state: StateView) -> Tensor:
         bar = self.high - (self.high - self.low) * self._known_share(state, beliefs.gap.dtype)
