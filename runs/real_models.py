@@ -133,7 +133,7 @@ def measure(found: dict[str, Any], problems: list[Problem]) -> list[dict[str, An
                 "same": (same / len(problems), *wilson(same, len(problems))),
                 "forwards": sum(one["forwards"]) / len(problems),
                 "speedup": sum(full["forwards"]) / sum(one["forwards"]),
-                "cpu": full["seconds"] / one["seconds"],
+                "cpu": full["seconds"] / max(one["seconds"], 1e-6),  # the counter has steps
             }
         )
     return rows

@@ -66,9 +66,10 @@ def test_a_process_that_dies_is_replaced(process: HelperProcess, question: bytes
 
 @pytest.mark.timeout(60)
 def test_a_question_has_a_time_limit(process: HelperProcess) -> None:
+    before = threading.active_count()
     assert process.ask(b"wait\n", seconds=0.5) is None
     assert process.ask(b"3\n", seconds=50) == b"6\n"
-    assert threading.active_count() < 20, "timers are cancelled"
+    assert threading.active_count() <= before + 1, "timers are cancelled; one may still be ending"
 
 
 def test_threads_take_turns(process: HelperProcess) -> None:
