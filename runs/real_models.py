@@ -34,7 +34,6 @@ from page import percent, prose, publish, spread, table
 from shared import ROOT, SEED, run_script
 
 FILE = Path("antibodies") / "therapeutic.tsv"
-SHARES = (0.5, 0.9)  # of the residues that are masked
 LENGTHS = {"heavy": (100, 125), "light": (90, 120)}  # residues of the sequences that are used
 THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.35)
 STEPS = (32, 16, 8, 4)
@@ -43,14 +42,11 @@ RECIPES = (
     *(f"threshold transfer.value={value:g}" for value in THRESHOLDS[1:]),
     *(f"full steps={steps}" for steps in STEPS),
 )
-# Sequences, unless --limit says otherwise. AntiBERTy is 45 times larger than the others.
+# Sequences by the share of masked residues, unless --limit says otherwise. AntiBERTy is 45 times larger.
 LIMITS = {
-    ("sapiens-vh", 0.5): 200,
-    ("sapiens-vh", 0.9): 100,
-    ("sapiens-vl", 0.5): 100,
-    ("sapiens-vl", 0.9): 50,
-    ("antiberty", 0.5): 16,
-    ("antiberty", 0.9): 8,
+    "sapiens-vh": {0.5: 200, 0.9: 100},
+    "sapiens-vl": {0.5: 100, 0.9: 50},
+    "antiberty": {0.5: 16},
 }
 BATCH = 16
 
@@ -261,8 +257,8 @@ def main() -> None:
     found = {}
     for name in options.only:
         folder = find_model(name, options.models, options.work)
-        for share in SHARES:
-            problems = read_problems(CHAINS[name], share, options.limit or LIMITS[name, share], Path(data))
+        for share, count in LIMITS[name].items():
+            problems = read_problems(CHAINS[name], share, options.limit or count, Path(data))
             fills = decode_or_load(name, folder, share, problems, options)
             title = f"{name}, {CHAINS[name]} chains, {share:.0%} masked"
             found[title] = {"n": len(problems), "rows": measure(fills, problems)}
