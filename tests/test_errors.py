@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import Any
 
+import numpy as np
 import pytest
 
 from foretell.errors import RecipeError, RequestError, one_of, show, unknown, whole, within
@@ -36,7 +37,7 @@ def test_an_unknown_name_of_any_type() -> None:
         "unknown word 'fulll'; did you mean 'full'? (available: full, prophet)"
     )
     assert unknown("word", 10**5000, ("full",)) == "unknown word a number of thousands of digits (available: full)"
-    for value in (nested(100_000), Silent(), None, 3, "fulll"):
+    for value in (nested(100_000), Silent(), None, 3, "fulll", np.array(["full", "a"])):
         with pytest.raises(RequestError, match="unknown word"):
             one_of("word", value, ("full",), RequestError)
     one_of("word", "full", ("full",))
