@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-INTERRUPTED, PIPE_CLOSED, TERMINATED = (128 + number for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM))
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+PIPE_CLOSED = 0  # who reads only the first lines (`| head -1`) has what they want
 
 
 class Terminated(KeyboardInterrupt):
