@@ -32,7 +32,8 @@ ABOUT = {  # in reading order
         "found_regions",
         "Answers found in the draft against answers at a fixed place: speed, risk, cost.",
     ),
-    "bench": ("bench", "Speed: a plain loop beside ours, the loop's own share, queues, memory, scaling."),
+    "real_models": ("real_models", "Antibody models that others trained: what recipes save, and what they change."),
+    "bench": ("bench", "Speed: plain loops beside ours, the loop's own share, queues, memory, scaling."),
     "certified": (
         "certified",
         "Certified stopping: how often certificates hold over random splits, and how fast they are.",
