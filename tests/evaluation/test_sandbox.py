@@ -101,6 +101,7 @@ def test_a_level_is_tried_before_it_is_used(monkeypatch: pytest.MonkeyPatch, tmp
         ("import os\nif os.fork(): os._exit(0)", "pass", "failed", "exited with code 0"),
         ("input()", "", "failed", "EOFError"),
         ("if __name__ == '__main__': raise ValueError", "", "passed", ""),
+        ("raise ValueError(chr(0xD800))", "", "failed", "ValueError: ?"),
         ("class E(Exception):\n    def __str__(self): raise E\nraise E", "", "failed", "E: (no text)"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "", "killed", "SIGSEGV"),
         ("from dataclasses import dataclass\n@dataclass\nclass P:\n    x: 'int'", "assert P(1).x == 1", "passed", ""),

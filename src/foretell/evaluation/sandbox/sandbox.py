@@ -295,7 +295,8 @@ def _status(told: dict[str, Any], code: int, limits: Limits) -> tuple[Status, st
     if "late" in told:
         return "timed out", f"not done after {limits.seconds:g} seconds"
     if "failed" in told:
-        return "failed", (str(told["failed"]).splitlines() or [""])[0]
+        text = str(told["failed"]).encode(errors="replace").decode()  # a program can raise half a surrogate pair
+        return "failed", (text.splitlines() or [""])[0]
     number = -code if code < 0 else code - 128
     if number == signal.SIGXCPU:
         return "timed out", f"used {limits.cpu_seconds} seconds of CPU time"
