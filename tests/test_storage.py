@@ -47,6 +47,22 @@ def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path) -> None:
             read_file(path, "list")
 
 
+def test_devices_and_pipes_are_not_replaced_by_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        for write in (check_writable, lambda path: write_file(path, "x")):
+            with pytest.raises(StorageError, match="it is not a regular file"):
+                write(tmp_path / name)
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "link").is_symlink()
+    (tmp_path / "stdout").symlink_to("redirected")
+    (tmp_path / "redirected").touch()
+    monkeypatch.setattr("foretell.storage.DEVICES", tmp_path)
+    with pytest.raises(StorageError, match="it is not a regular file"):
+        write_file(tmp_path / "stdout", "x")
+
+
 def test_a_file_over_the_limit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "long").write_bytes(b"12345")
     assert read_file(tmp_path / "long", "list", limit=5) == b"12345"

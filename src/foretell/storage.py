@@ -21,6 +21,7 @@ from foretell.version import __version__
 
 T = TypeVar("T")
 LARGEST_FILE = 1 << 28  # bytes of a file that is read into memory as a whole
+DEVICES = Path("/dev")
 _WORDS = {
     "str": "a text",
     "bool": "true or false",
@@ -38,6 +39,7 @@ def replace_file(path: Path) -> Iterator[Path]:
     Raises StorageError if the file cannot be written.
     """
     with writing(path):
+        _check_replaceable(path)
         part = _part_of(path)
         try:
             yield part
@@ -56,8 +58,18 @@ def write_file(path: str | Path, text: str) -> None:
 def check_writable(path: Path) -> None:
     """Raise StorageError if no file can be written at `path`, before work is spent on its content."""
     with writing(path):
+        _check_replaceable(path)
         _part_of(path).touch()
         _part_of(path).unlink()
+
+
+def _check_replaceable(path: Path) -> None:
+    """Raise StorageError if `path` is a device or a pipe: root would replace /dev/null by a regular file."""
+    with suppress(FileNotFoundError):
+        mode = path.stat().st_mode
+        device = path.absolute().parent == DEVICES  # /dev/stdout may be a link to a regular file
+        if device or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a folder is refused by the system
+            raise StorageError(f"cannot write {path}: it is not a regular file")
 
 
 def _part_of(path: Path) -> Path:
