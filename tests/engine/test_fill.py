@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers import BertConfig, BertForMaskedLM
 
 import foretell
@@ -109,6 +110,33 @@ def test_a_tokenizer_without_the_mask_reads_the_parts(literate: Path, tmp_path: 
     assert unnamed.codec.mask_id == known.codec.mask_id
     template = known.fill_template()
     assert unnamed.request(MaskedText(text), template) == known.request(MaskedText(text), template)
+
+
+def test_a_mask_in_another_spelling_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, BertForMaskedLM(BertConfig(**SHAPE | {"vocab_size": 8})))
+    write_tokenizer(tmp_path)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.add_special_tokens([AddedToken("[MASK]", normalized=True)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    engine = foretell.load(tmp_path)
+    assert len(engine.fill("a [MASK] sat").fills) == 1
+    with pytest.raises(RequestError, match="reads a mask in another spelling"):
+        engine.fill("a [Mask] sat [MASK]")
+
+
+def test_zeros_before_a_number_of_masks_do_not_count(tiny: foretell.Engine) -> None:
+    assert tiny.fill("[MASK*0000000012]").response_tokens == 12
+
+
+def test_too_many_masks_are_refused_before_they_are_encoded(tiny: foretell.Engine) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestError, match="1000000 masks exceed the context of 256 tokens"):
+            tiny.fill("[MASK*1000000]")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_all_masks_are_the_answer_and_one_block(tiny: foretell.Engine) -> None:

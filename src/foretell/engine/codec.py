@@ -115,6 +115,8 @@ class Codec:
         ids = self._encode(parts[0])
         for size, part in zip(sizes, parts[1:], strict=True):
             ids += [self.mask_id] * size + self._encode(part)
+        if ids.count(self.mask_id) != sum(sizes):
+            raise RequestError(f"the tokenizer reads a mask in another spelling; write every mask as [MASK] or {own}")
         return [*self.leading, *ids, *_around(self.tokenizer)[1]]
 
     def _encode(self, text: str, special: bool = False) -> list[int]:

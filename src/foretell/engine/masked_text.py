@@ -37,6 +37,8 @@ class MaskedText:
         if codec.mask_id is None:
             raise RequestError(f"{codec.folder}: neither config.json nor the tokenizer names a mask token")
         parts, sizes = self._split(codec)
+        if sum(sizes) > context:  # before all of them are written out
+            raise RequestError(f"{sum(sizes)} masks exceed the context of {context} tokens that this model supports")
         ids = codec.encode_masked(parts, sizes)
         length = -(-(len(ids) - ids.index(codec.mask_id)) // ROUND) * ROUND
         padding = max(0, min(length, context) - len(ids))
@@ -82,7 +84,7 @@ class MaskedText:
         pattern = r"\[MASK(?:\*([0-9]+))?\]" + (f"|{re.escape(own)}" if own else "")
         parts, sizes, start = [], [], 0
         for match in re.finditer(pattern, self.text):
-            size = int(match[1][:9]) if match[1] else 1
+            size = int(match[1].lstrip("0")[:9] or 0) if match[1] else 1
             whole(f"the number of masks in {match[0][:40]!r}", size, 1, LONGEST, RequestError)
             parts.append(self.text[start : match.start()])
             sizes.append(size)
