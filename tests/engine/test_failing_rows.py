@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, nan
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
+from foretell.engine.completion import NO_MASK
 from foretell.engine.engine import Engine, Failure, load
 from foretell.engine.outcome import FailedRequest, Outcome
 from foretell.engine.request import Layout, Request
 from foretell.engine.scheduler import Scheduler
-from foretell.errors import ModelError, RowsFailedError
+from foretell.errors import ModelError, RecipeError, RowsFailedError
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Denoiser, Inputs, Readout
+from foretell.loop.view import StateView
 from foretell.recipes.presets import parse
+from foretell.recipes.recipe import Recipe
 from tests.helpers import WORDS, network, run
 
 BAD = 9  # a prompt with this token makes the model fail
@@ -121,6 +125,29 @@ def engine() -> Engine:
     tiny = load("tiny")
     tiny.model = Failing(tiny.model, nan, known=4)
     return tiny
+
+
+@dataclass(frozen=True)
+class FailsAtLast:
+    """A region that cannot be found in the final text of a row whose budget is 3."""
+
+    sought: ClassVar[bool] = True
+
+    def __call__(self, state: StateView) -> Tensor:
+        if state.mask_id == NO_MASK and int(state.budget[0]) == 3:
+            raise RowsFailedError({0: RecipeError("the search was given up")})
+        return torch.zeros_like(state.blank)
+
+
+def test_a_completion_that_fails_does_not_end_the_others() -> None:
+    tiny = load("tiny")
+    recipe = Recipe(region=FailsAtLast())
+    pairs = [([10, 11], tiny.template(max_new_tokens=8, recipe=recipe, steps=steps)) for steps in (2, 3, 4)]
+    done = dict(tiny.generate_iter(pairs, errors="return"))
+    assert [isinstance(done[at], Failure) for at in range(3)] == [False, True, False]
+    assert str(done[1]) == "the search was given up"
+    with pytest.raises(RecipeError, match=r"prompts\[1\] cannot be decoded: the search was given up"):
+        list(tiny.generate_iter(pairs))
 
 
 def test_errors_are_per_request(engine: Engine) -> None:

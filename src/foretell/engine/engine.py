@@ -281,15 +281,23 @@ class Engine:
         try:
             for one in chain.from_iterable(with_threads(filter(None, _take_steps(scheduler)), self.threads)):
                 index, prompt, template = accepted[one.ticket]
-                if isinstance(one, Outcome):
-                    yield index, self._complete(one, prompt, template)
-                elif errors == "return":
-                    yield index, Failure(one.error)
-                else:
-                    raise _name_failed([(index, Failure(one.error))]) from one.error
+                done = self._complete_or_fail(one, prompt, template)
+                if isinstance(done, Failure) and errors == "raise":
+                    raise _name_failed([(index, done)]) from done.error
+                yield index, done
         finally:
             with _COUNTING:
                 self.usage += scheduler.usage
+
+    def _complete_or_fail(
+        self, one: Outcome | FailedRequest, prompt: Prompt, template: RequestTemplate
+    ) -> Completion | Failure:
+        if isinstance(one, FailedRequest):
+            return Failure(one.error)
+        try:
+            return self._complete(one, prompt, template)
+        except ForetellError as error:  # e.g. the region's pattern takes too long in the final text
+            return Failure(error)
 
     def _complete(self, outcome: Outcome, prompt: Prompt, template: RequestTemplate) -> Completion:
         done = completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)
