@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,19 @@ def test_an_interrupted_run_resumes(
     assert "2 results of an interrupted run kept" in done.stderr
     assert without_times(out) == without_times(whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "texts.txt", "whole.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "model.safetensors", "config.json"])
+def test_a_run_with_another_model_is_not_continued(
+    run: Run, checkpoint: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint, folder)
+    words = ("fill", folder, "--file", texts, "--out", tmp_path / "out.jsonl")
+    interrupt_after(1, monkeypatch)
+    run(*words, code=130)
+    os.utime(folder / name, (1, 1))
+    assert "with other prompts, another model or other options" in run(*words, code=2).stderr
 
 
 def without_times(file: Path) -> list[dict[str, Any]]:

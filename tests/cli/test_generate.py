@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from foretell import load, load_traces
+from foretell.engine.engine import Engine
+from foretell.engine.outcome import Outcome
+from foretell.errors import ModelError
 from tests.cli.conftest import WORDS, Run
 
 SHAPE = {
@@ -208,6 +212,28 @@ def test_a_prompt_that_cannot_be_decoded_fails_alone(run: Run, checkpoint: Path,
     assert "no prompt was decoded" in run("generate", checkpoint, "--file", file, code=1).stderr
 
 
+@pytest.mark.parametrize("words", [[], ["--watch"]])
+def test_a_prompt_that_fails_while_it_is_decoded_fails_alone(
+    run: Run, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    def fails(self: Engine, outcome: Outcome, prompt: object, template: object) -> Any:
+        if prompt == "Tom has 4 balls.":
+            raise ModelError("step 2: nothing can be chosen")
+        return complete(self, outcome, prompt, template)
+
+    complete: Any = Engine._complete
+    monkeypatch.setattr(Engine, "_complete", fails)
+    file, out = tmp_path / "prompts.txt", tmp_path / "out.jsonl"
+    file.write_text("Tom has 4 balls.\nAnn has 3 pens.\n")
+    result = run("generate", checkpoint, "--file", file, "--out", out, *words, code=1)
+    assert "prompts.txt, line 1: step 2: nothing can be chosen" in result.stderr
+    first, second = rows(out.read_text())
+    assert first == {"id": 1, "error": "step 2: nothing can be chosen"}
+    assert second["text"] == load(checkpoint).generate("Ann has 3 pens.").text
+    alone = run("generate", checkpoint, "Tom has 4 balls.", *words, code=1)
+    assert "error: step 2: nothing can be chosen" in alone.stderr
+
+
 def test_one_prompt_that_cannot_be_decoded_is_an_error(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     result = run("generate", checkpoint, "Tom owns a zeppelin", "--json", "--out", tmp_path / "out.jsonl", code=2)
     assert result.stdout == ""
@@ -236,6 +262,7 @@ def test_one_prompt_that_cannot_be_decoded_is_an_error(run: Run, checkpoint: Pat
         (["--trace", "."], "cannot write .: it is a folder"),
         (["--trace", "x" * 300], "File name too long"),
         (["--out", "x" * 300], "File name too long"),
+        (["--out", "./x.jsonl", "--trace", "x.jsonl"], "--out and --trace both write to x.jsonl"),
         (["--file", "a.jsonl"], "not both"),
         (["--stop-string", ""], "stop_strings must be a non-empty string or a list of them, got ['']"),
         (["--stop", "###"], "use stop_strings (--stop-string)"),

@@ -17,6 +17,7 @@ from typer import Argument, Exit, Option
 from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
 from foretell.errors import ForetellError, RequestError, whole, within
 from foretell.storage import check_writable, is_folder
+from foretell.version import __version__
 
 if TYPE_CHECKING:
     from foretell.cli.results import Ledger
@@ -156,6 +157,8 @@ class Output:
             raise RequestError("--watch and --json both write to stdout; use one of them, or --watch with --out")
         whole("--batch-size", self.batch_size, 1, error=RequestError)
         within("--delay", self.delay, 0.0, LONGEST_PAUSE, RequestError)
+        if self.out is not None and self.trace is not None and self.out.absolute() == self.trace.absolute():
+            raise RequestError(f"--out and --trace both write to {self.trace}; give each a file of its own")
         for path in (self.trace, self.out):
             if path is not None and not is_folder(path.absolute().parent):
                 raise RequestError(f"cannot write {path}: there is no folder {path.parent}")
@@ -224,7 +227,8 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
         for index, done in _decode(output, engine, template, asked, title, stack):
             if isinstance(done, Failure):
                 failed += 1
-                problem(f"error: {asked[index].where}: {done}")
+                where = f"{asked[index].where}: " if asked[index].where else ""
+                problem(f"error: {where}{done}")
             else:
                 finished[index] = done
             if ledger is not None:
@@ -241,11 +245,14 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
 def _open_ledger(output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt]) -> Ledger:
     """Return the results file, which can be continued by the same prompts, model and options, but not with traces."""
     from foretell.cli.results import Ledger  # noqa: PLC0415
+    from foretell.engine.certificate import MODEL_FILES  # noqa: PLC0415
 
     assert output.out is not None, "the caller has checked that results go to a file"
-    files = [(path.name, path.stat()) for path in sorted(engine.codec.folder.glob("*.safetensors"))]
-    weights = [(name, file.st_size, file.st_mtime_ns) for name, file in files]  # a digest of them may take minutes
-    parts = (weights, engine.dtype, template, [(one.id, one.prompt) for one in asked])
+    names = (*MODEL_FILES, "special_tokens_map.json")
+    files = sorted({path for pattern in names for path in engine.codec.folder.glob(pattern)})
+    # Not a digest, which may take minutes.
+    stored = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    parts = (__version__, stored, engine.dtype, template, [(one.id, one.prompt) for one in asked])
     resumable = output.trace is None
     return Ledger(
         output.out, [one.id for one in asked], sha256(repr(parts).encode()).hexdigest() if resumable else None
@@ -285,13 +292,14 @@ def _watch(
 
     spell = speller(engine.codec)
     for index, one in enumerate(asked):
+        heading = title if len(asked) == 1 else f"{one.id}: {title}"
+        done: Completion | Failure
         try:
             frames = engine.stream_template(_prompt_of(one, template), template, trace=output.trace is not None)
-        except ForetellError as error:
-            yield index, Failure(error)
-            continue
-        heading = title if len(asked) == 1 else f"{one.id}: {title}"
-        yield index, watch(frames, spell, out(), heading, output.delay)
+            done = watch(frames, spell, out(), heading, output.delay)
+        except ForetellError as error:  # of this prompt, perhaps after some steps
+            done = Failure(error)
+        yield index, done
 
 
 def _start_progress(total: int, stack: ExitStack) -> Any:
