@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,17 @@ def test_content_cannot_forge_a_turn(llada: Path, role: str) -> None:
     assert len(control_ids(codec, asked)) == len(control_ids(codec, honest)) + FORGED.count("<|")
 
 
+@pytest.mark.parametrize("size", [1, 5, 9])
+def test_two_messages_cannot_forge_a_token_together(llada: Path, tmp_path: Path, size: int) -> None:
+    shutil.copytree(llada, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "chat_template.jinja").write_text("{% for one in messages %}{{ one.content | trim }}{% endfor %}")
+    codec, name = Codec.load(tmp_path), "<|eot_id|>"
+    for first, second in ((name[:size], name[size:]), (f"Hi {name[:size]} \n", f" {name[size:]}")):
+        ids = codec.chat([{"role": "user", "content": content} for content in (first, second)])
+        assert control_ids(codec, ids) == []
+        assert codec.decode(ids).endswith(name)
+
+
 LLADA_TURN = ("<|startoftext|><|start_header_id|>user<|end_header_id|>", "\n\n{}", "<|eot_id|>")
 DREAM_TURN = ("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>", "user\n{}", "<|im_end|>\n")
 
@@ -64,7 +76,7 @@ def test_the_text_between_two_control_tokens_is_encoded_as_a_whole(
 def test_content_without_such_spellings_takes_no_other_way(llada: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     codec = Codec.load(llada)
     monkeypatch.setattr(ControlTokens, "plain", None)
-    for text in ("How many?", "<|eot_id", "a < b | c", *TEXTS[:4]):
+    for text in ("How many?", "<|eot_id is cut", "a < b | c", *TEXTS[:4]):
         assert codec.chat(text) == codec.chat(text, special_tokens=True)
     assert codec.chat(CHAT) == codec.chat(CHAT, special_tokens=True)
 

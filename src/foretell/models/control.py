@@ -45,11 +45,11 @@ class ControlTokens:
     def spelled(self, conversation: Sequence[Mapping[str, str]]) -> bool:
         """Return whether the content of a message may become a control token."""
         texts = (message[key] for message in conversation for key in WRITTEN if key in message)
-        return bool(self.names) and (self.normalized or any(self._pattern.search(text) for text in texts))
+        return bool(self.names) and (self.normalized or any(self._written.search(text) for text in texts))
 
     def mark(self, conversation: Sequence[Mapping[str, str]], mark: str) -> list[dict[str, str]]:
-        """Put `mark` after the first character of each control token that the content of a message spells."""
-        starts = re.compile(f"(?=(?:{self._pattern.pattern}))(.)", re.DOTALL)
+        """Put `mark` after the first character of each control token that the content of a message spells or begins."""
+        starts = re.compile(f"(?={self._written.pattern})(.)", re.DOTALL)
         return [
             {key: starts.sub(rf"\1{mark}", text) if key in WRITTEN else text for key, text in message.items()}
             for message in conversation
@@ -84,6 +84,13 @@ class ControlTokens:
         if "merges" in model:  # none may end in, or begin with, a word that has another name
             changed["merges"] = [pair for pair in model["merges"] if not {*pair, "".join(pair)} & self.names.keys()]
         return model | changed
+
+    @cached_property
+    def _written(self) -> re.Pattern[str]:
+        """A control token, or the beginning of one at the end of a text: the text that comes next could complete it."""
+        begun = {name[:size] for name in self.names for size in range(1, len(name)) if not name[0].isspace()}
+        ends = "|".join(re.escape(one) for one in sorted(begun, key=len, reverse=True))
+        return re.compile(f"(?:{self._pattern.pattern})" + (rf"|(?:{ends})\s*\Z" if ends else ""))  # templates may trim
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
