@@ -57,6 +57,15 @@ def test_a_search_ends_after_its_cpu_time() -> None:
     assert HOSTILE.find("baa") == (1, 3)  # another process searches on
 
 
+def test_a_process_that_something_else_killed_is_not_the_patterns_fault() -> None:
+    assert find_last("a", None, "a") == (0, 1)
+    process: Any = SEARCHER._process
+    process.kill()
+    process.wait()
+    process.poll = lambda: None  # it dies during the search
+    assert find_last("a", None, "ba") == (1, 2)
+
+
 def test_a_process_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")

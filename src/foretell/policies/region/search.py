@@ -16,8 +16,9 @@ SEARCHER = HelperProcess(lambda: [sys.executable, "-I", "-S", search_process.__f
 
 def find_last(regex: str, group: int | None, text: str) -> tuple[int, int] | None:
     """Return what `search_process.find_last` finds. Raises RecipeError if the search uses up its CPU time."""
+    question = json.dumps([regex, group, text]).encode() + b"\n"
     try:
-        answer = SEARCHER.ask(json.dumps([regex, group, text]).encode() + b"\n")
+        answer = SEARCHER.ask(question) or SEARCHER.ask(question)  # again, because something else may have killed it
     except OSError as error:
         raise RecipeError(f"region=pattern searches in a process of its own, which cannot start: {error}") from error
     if answer is None:
