@@ -9,7 +9,7 @@ import pytest
 from foretell.evaluation.benchmarks import find
 from foretell.evaluation.benchmarks.code import Code
 from foretell.evaluation.benchmarks.source import VARIABLE, data_folder
-from tests.evaluation.levels import BEST_LEVEL
+from foretell.evaluation.sandbox.sandbox import LEVELS, why_unavailable
 from tests.evaluation.test_benchmarks import parse_prompts
 
 pytestmark = [
@@ -47,9 +47,12 @@ def test_a_part_of_a_countdown_file_is_accepted() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("name", "count"), [("humaneval", 164), ("mbpp", 500)])
-def test_every_gold_program_passes(name: str, count: int) -> None:
-    benchmark = find(name, allow_execution=True, sandbox=BEST_LEVEL)
+def test_every_gold_program_passes(name: str, count: int, level: str) -> None:
+    if problem := why_unavailable(level):
+        pytest.skip(f"{level}: {problem}")
+    benchmark = find(name, allow_execution=True, sandbox=level)
     assert isinstance(benchmark, Code)
     examples = benchmark.examples(None, None, 0)
     answers = [benchmark.extract(parse_prompts(benchmark.name, example)) for example in examples]
