@@ -154,6 +154,7 @@ def markdown(found: dict[str, dict[str, Any]], options: argparse.Namespace) -> l
         "- fewer forwards: full's forward passes over the recipe's. CPU time: full's over the recipe's.",
         "- Recipes with a cache are left out, because these models have none.",
     ]
+    lines += ["", "Thresholds do not carry over from model to model:", "", *compare(found)]
     headings = (
         "recipe",
         "recovery, %",
@@ -181,6 +182,20 @@ def markdown(found: dict[str, dict[str, Any]], options: argparse.Namespace) -> l
             for row in one["rows"]
         ]
         lines += ["", f"## {title}, n = {one['n']}", *table(headings, rows, words=1), describe(one["rows"])]
+    return lines
+
+
+def compare(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Say what the same presets do on each model."""
+    lines = []
+    for title, one in found.items():
+        by_name = {row["recipe"]: row for row in one["rows"]}
+        parts = [
+            f"`{name}` {by_name[name]['speedup']:.2f}x with {100 * by_name[name]['changed'][0]:.2f}% changed"
+            for name in ("threshold", "swift", "prophet", "factor")
+            if name in by_name
+        ]
+        lines.append(f"- {title}: {', '.join(parts)}.")
     return lines
 
 
