@@ -238,6 +238,7 @@ def draw(found: dict[str, dict[str, Any]]) -> Figure:
             axis.plot(shares, speedups, style, color=color, label=kind, markersize=5, alpha=0.8)
         axis.axvline(1, color="0.6", linewidth=1, linestyle=":")
         axis.set_xscale("symlog", linthresh=0.5)
+        axis.set_xlim(left=-0.1)
         axis.set_xticks([0, 0.5, 1, 3, 10, 30], ["0", "0.5", "1", "3", "10", "30"])
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("residues changed, %")
