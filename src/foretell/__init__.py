@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from foretell.certify.train_judge import train_judge as teach
     from foretell.engine.certificate import Certificate
     from foretell.engine.engine import Completion, Engine, Failure, Frame, load
+    from foretell.engine.masked_text import MaskedText
     from foretell.engine.options import Options, RequestTemplate
     from foretell.engine.request import Layout, Request, lay_out
     from foretell.engine.trace import Recorder, Trace
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
         PermissionNeededError,
         RecipeError,
         RequestError,
+        RowsFailedError,
+        SandboxError,
         StorageError,
         TraceError,
         VocabularyError,
@@ -52,6 +55,7 @@ __all__ = [
     "Frame",
     "Layout",
     "LayoutError",
+    "MaskedText",
     "MissingExtraError",
     "ModelError",
     "Options",
@@ -62,6 +66,8 @@ __all__ = [
     "Request",
     "RequestError",
     "RequestTemplate",
+    "RowsFailedError",
+    "SandboxError",
     "Spelling",
     "StateView",
     "Step",
@@ -90,6 +96,8 @@ _ERRORS = (
     "PermissionNeededError",
     "RecipeError",
     "RequestError",
+    "RowsFailedError",
+    "SandboxError",
     "StorageError",
     "TraceError",
     "VocabularyError",
@@ -109,6 +117,7 @@ _MODULES = {
     "POLICIES": "policies",
     "StateView": "loop.view",
     "Certificate": "engine.certificate",
+    "MaskedText": "engine.masked_text",
     "Recipe": "recipes.recipe",
     "Spelling": "loop.spelling",
     "calibrate": "certify.calibrate",
