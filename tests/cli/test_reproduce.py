@@ -27,11 +27,12 @@ def test_a_dry_run_needs_no_model(run: Run, tmp_path: Path) -> None:
     data = write_data(tmp_path, "gsm8k", "sudoku4x4")
     words = ("--model", "GSAI-ML/LLaDA-8B-Instruct", "--out", tmp_path / "out", "--data", data, "--dry-run")
     shown = run("reproduce", *words, "--tables", "main,sdtt", "--student", "x")
-    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
-    assert "gsm8k prophet 2 512 314 main, sdtt" in lines
-    assert "gsm8k full steps=128 2 256 256 sdtt (student)" in lines
-    assert "main 1,072 passes at most, 860 if the paper's speedups hold" in lines
-    assert "together 1,840 passes at most, 1,532; tables share decodings" in lines
+    assert all(len(line) <= 80 for line in shown.stdout.splitlines())
+    text = " ".join(shown.stdout.split())
+    assert "gsm8k: prophet 2 problems, 512 passes at most, 314 as in the paper; main, sdtt" in text
+    assert "gsm8k: full steps=128 (student) 2 problems, 256 passes at most, 256 as in the paper; sdtt" in text
+    assert "main 1,072 860" in text
+    assert "together 1,840 1,532 (tables share decodings)" in text
     assert "mmlu is left out: no data for mmlu" in shown.stderr
     assert not (tmp_path / "out").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from foretell.cli.model import MODEL, Dtype, introduce
+from foretell.cli.wording import count
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -86,24 +88,23 @@ def _split(named: str) -> list[str]:
 def describe(plan: Plan) -> str:
     """Return one line per decoding and the sum of all."""
     costs = {one: plan.cost(one) for one in plan.decodings}
-    width = max(len(one.recipe) for one in costs)
-    lines = [f"{'task':14} {'recipe':{width}} {'problems':>9} {'passes, at most':>16} {'as in the paper':>16}  tables"]
+    lines = []
     for one, cost in costs.items():
         users = ", ".join(table.name for table in plan.tables if one in table.decodings)
         who = " (student)" if one.student else ""
-        lines.append(
-            f"{one.task:14} {one.recipe:{width}} {cost.problems:9,} {cost.most:16,} {cost.expected:16,}  {users}{who}"
-        )
-    lines.append("")
+        said = f"{count(cost.problems, 'problem')}, {cost.most:,} passes at most, {cost.expected:,} as in the paper; {users}"
+        lines += [
+            f"{one.task}: {one.recipe}{who}",
+            textwrap.fill(said, 78, initial_indent="  ", subsequent_indent="    "),
+        ]
+    lines += ["", f"{'passes':12} {'at most':>13} {'if the speedups hold':>21}"]
     for table in plan.tables:
         most, expected = _sum([costs[one] for one in plan.runnable(table.decodings)])
-        lines.append(f"{table.name:14} {most:12,} passes at most, {expected:12,} if the paper's speedups hold")
+        lines.append(f"{table.name:12} {most:13,} {expected:21,}")
     most, expected = _sum(list(costs.values()))
-    lines.append(f"{'together':14} {most:12,} passes at most, {expected:12,}; tables share decodings")
-    lines.append(
-        "A pass is counted per problem. Hours: passes x seconds per pass / 3600 / devices; docs/reproduce.md says how "
-        "to measure the seconds."
-    )
+    lines.append(f"{'together':12} {most:13,} {expected:21,}  (tables share decodings)")
+    lines.append("A pass is counted per problem. Hours: passes x seconds per pass / 3600 /")
+    lines.append("devices; docs/reproduce.md says how to measure the seconds.")
     return "\n".join(lines)
 
 
