@@ -92,7 +92,8 @@ def describe(plan: Plan) -> str:
     for one, cost in costs.items():
         users = ", ".join(table.name for table in plan.tables if one in table.decodings)
         who = " (student)" if one.student else ""
-        said = f"{count(cost.problems, 'problem')}, {cost.most:,} passes at most, {cost.expected:,} as in the paper; {users}"
+        passes = f"{cost.most:,} passes at most, {cost.expected:,} as in the paper"
+        said = f"{count(cost.problems, 'problem')}, {passes}; {users}"
         lines += [
             f"{one.task}: {one.recipe}{who}",
             textwrap.fill(said, 78, initial_indent="  ", subsequent_indent="    "),
