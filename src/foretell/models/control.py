@@ -57,7 +57,7 @@ class ControlTokens:
 
     def rename(self, text: str, mark: str) -> str:
         """Return a rendered text for `plain`: control tokens get their other names, and marks are removed."""
-        own = re.compile(f"(?:{self._pattern.pattern})(?!{mark})")  # a token of one character has its mark behind it
+        own = re.compile(f"(?:{self._pattern.pattern})(?!{mark})")  # the mark follows a token of one character
         return own.sub(lambda found: self.names[found[0]], text).replace(mark, "")
 
     @cached_property
