@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from foretell.engine.engine import Completion
 from foretell.errors import RequestError
+from foretell.evaluation.benchmark import make_independent
 from foretell.evaluation.benchmarks import BENCHMARKS, bundled
 from foretell.evaluation.benchmarks.bundled import BUNDLED, Bundled
+from foretell.evaluation.benchmarks.prompts import Prompts
 from foretell.evaluation.catalogue import CATALOGUE, benchmark_named
-from foretell.tasks import TASKS, is_held_out
+from foretell.tasks import TASKS, draw, is_held_out
 
 BLANK = Completion("", None, (), 0, 0, 1, 1, 1, "complete", 0.0)
 
@@ -66,3 +69,21 @@ def test_the_catalogue_has_them() -> None:
     assert benchmark_named("countdown_cd4") is BENCHMARKS["countdown"]
     with pytest.raises(RequestError, match="did you mean 'sudoku'"):
         benchmark_named("sudoko")
+
+
+def test_independent_draws_repeat_and_do_not_depend_on_the_limit() -> None:
+    """Without repeats the easy problems, of which there are few, run out; independent draws keep their share."""
+    benchmark = make_independent(BUNDLED["choice"])
+    many = benchmark.examples(None, 1500, 0)
+    assert benchmark.examples(None, 50, 0) == many[:50]
+    problems = [one.data["problem"] for one in many]
+    assert len({problem.core for problem in problems}) < len(problems) == len({one.id for one in many})
+    drawn = draw(TASKS["choice"], np.random.default_rng(0), 1500, test=True)
+    assert [problem.core for problem in problems] == [problem.core for problem in drawn]
+    free = make_independent(BUNDLED["choice-free"])
+    assert [one.prompt for one in free.examples(None, 1500, 0)] == [one.prompt for one in many]
+
+
+def test_benchmarks_from_files_have_no_independent_draws() -> None:
+    prompts = Prompts()
+    assert make_independent(prompts) is prompts

@@ -53,3 +53,14 @@ def make_strict(benchmark: Benchmark) -> Benchmark:
     """Return the benchmark in strict mode (only stated answers count). If it has no such mode, it is unchanged."""
     known: Any = benchmark
     return replace(known, strict=True) if hasattr(benchmark, "strict") else benchmark
+
+
+def make_independent(benchmark: Benchmark) -> Benchmark:
+    """Return the benchmark with independent draws, which may repeat, if it generates its examples.
+
+    The examples of a file are a random sample already, so such a benchmark is unchanged.
+    """
+    known: Any = benchmark
+    if hasattr(benchmark, "inner"):
+        return replace(known, inner=make_independent(known.inner))
+    return replace(known, distinct=False) if hasattr(benchmark, "distinct") else benchmark

@@ -54,6 +54,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     versions: dict[str, str]
     compile: bool | None = None
     strict: bool | None = None
+    independent: bool | None = None
     quantize: str | None = None
 
 

@@ -18,7 +18,7 @@ from foretell.engine.folder import folder_of, layouts_of
 from foretell.engine.options import Options, model_defaults
 from foretell.engine.trace_files import save_traces
 from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, whole
-from foretell.evaluation.benchmark import Benchmark, Example, make_strict
+from foretell.evaluation.benchmark import Benchmark, Example, make_independent, make_strict
 from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.benchmarks.code import Code
 from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
@@ -63,6 +63,7 @@ class Evaluation:
     allow_code_execution: bool = False
     sandbox: str | None = None  # level at which generated programs run; default: the strongest, but not "limits"
     strict: bool = False  # count only answers that the text states
+    independent: bool = False  # draw generated problems independently of each other; then they may repeat
     options: Mapping[str, Any] = field(default_factory=dict)  # options of `generate`; they override the benchmark's
 
     def __post_init__(self) -> None:
@@ -105,6 +106,7 @@ class PreparedEvaluation:
         devices = list_devices(evaluation.device)
         evaluation = replace(evaluation, workers=max(evaluation.workers, len(devices)))
         benchmark = make_strict(benchmark) if evaluation.strict else benchmark
+        benchmark = make_independent(benchmark) if evaluation.independent else benchmark
         recipes = tuple(TaskRecipe.of(text, benchmark, evaluation.options) for text in evaluation.recipes)
         if "stop" in evaluation.options and not any("stop" in recipe.options for recipe in recipes):
             raise RequestError(f"none of {', '.join(evaluation.recipes)} stops early, so there is no rule to replace")
@@ -213,6 +215,7 @@ class PreparedEvaluation:
             "dtype": self.engine.dtype and self.engine.dtype.partition("+")[0],
             "compile": evaluation.compile or None,  # null if not used, as in folders of older versions
             "strict": evaluation.strict or None,
+            "independent": evaluation.independent or None,
             "quantize": evaluation.quantize,
             "workers": evaluation.workers,
             "versions": versions(),

@@ -16,6 +16,7 @@ from numpy.random import Generator
 from foretell.engine.engine import Completion
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Benchmark, Example
+from foretell.evaluation.benchmarks.source import number_duplicates
 from foretell.evaluation.benchmarks.without_suffix import WithoutSuffix, has_suffix
 from foretell.policies.stop.schedules import Staged
 from foretell.tasks import TASKS, Problem, Task, draw
@@ -29,11 +30,13 @@ ANSWER = re.compile(r"The answer is (\S+)\s*$")
 class Bundled:
     """Implements `Benchmark`. `trailing` positions after the answer stay free, as in the paper's layout.
 
-    The suffix stays at the position that it had in training.
+    The suffix stays at the position that it had in training. If not `distinct`, problems are independent draws and may
+    repeat, so any number of them comes from the same distribution; without repeats, later ones are harder.
     """
 
     task: Task
     trailing: int = 0
+    distinct: bool = True
 
     @property
     def name(self) -> str:
@@ -55,13 +58,14 @@ class Bundled:
         return Staged()
 
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
-        """Return `limit` problems (default: 1000) with distinct cores; a smaller limit returns a prefix of these."""
+        """Return `limit` problems (default: 1000); a smaller limit returns a prefix of these."""
         if source is not None:
             raise RequestError(f"{self.name} generates its problems and reads no file, but {source} was given")
         count = DEFAULT_COUNT if limit is None else limit
-        return [
-            self._example(problem) for problem in islice(draw_distinct(self.task, np.random.default_rng(seed)), count)
-        ]
+        rng = np.random.default_rng(seed)
+        if not self.distinct:
+            return number_duplicates([self._example(one) for one in draw(self.task, rng, count, test=True)])
+        return [self._example(one) for one in islice(draw_distinct(self.task, rng), count)]
 
     def _example(self, problem: Problem) -> Example:
         key = blake2b(problem.core.encode(), digest_size=6).hexdigest()
