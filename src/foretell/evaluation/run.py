@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from hashlib import blake2b
@@ -145,6 +145,12 @@ class PreparedEvaluation:
         """Whether any example has a reference answer."""
         return self.unlabelled < len(self.examples)
 
+    def select(self, wanted: Collection[str] | None) -> PreparedEvaluation:
+        """Return the same evaluation of the examples with these ids only (None: of all)."""
+        if wanted is None:
+            return self
+        return replace(self, examples=[one for one in self.examples if one.id in wanted])
+
     def notes(self) -> list[str]:
         """Return remarks for the user on how the recipes and prompts are interpreted."""
         templates = (recipe.template(self.engine, self.examples[0], 0) for recipe in self.recipes)
@@ -276,34 +282,39 @@ def evaluate(evaluation: Evaluation, watch: Watch | None = None) -> list[Record]
     return run(PreparedEvaluation.prepare(evaluation), watch)
 
 
-def run(prepared: PreparedEvaluation, watch: Watch | None = None) -> list[Record]:
-    """Run a prepared evaluation as `evaluate` does."""
+def run(
+    prepared: PreparedEvaluation, watch: Watch | None = None, wanted: Collection[str] | None = None
+) -> list[Record]:
+    """Run a prepared evaluation as `evaluate` does; `wanted` are the ids of the examples to decode (default: all)."""
     evaluation, watch = prepared.evaluation, watch or (lambda _: None)
     make_folder(evaluation.out)
     with alone(evaluation.out):
         settle(evaluation.out, prepared.manifest(), prepared.extends)
-        if len(read_records(evaluation.out)) < prepared.total:  # starting processes takes seconds
-            if evaluation.workers > 1 and len(prepared.examples) > evaluation.batch_size:
-                _run_in_processes(prepared, watch)
+        done = {record.key for record in read_records(evaluation.out)}
+        chosen = prepared.select(wanted)
+        missing = {one.id for one in chosen.examples for way in chosen.recipes if (way.name, one.id) not in done}
+        if missing:  # starting processes takes seconds
+            if evaluation.workers > 1 and len(missing) > evaluation.batch_size:
+                _run_in_processes(chosen, watch, wanted)
             else:
-                work(replace(prepared, evaluation=replace(evaluation, workers=1)), 0, watch)
+                work(replace(chosen, evaluation=replace(evaluation, workers=1)), 0, watch)
     return read_records(evaluation.out)
 
 
-def _run_in_processes(prepared: PreparedEvaluation, watch: Watch) -> None:
+def _run_in_processes(prepared: PreparedEvaluation, watch: Watch, wanted: Collection[str] | None) -> None:
     evaluation, count = prepared.evaluation, len(prepared.examples)
     chunks = -(-count // chunk_size(count, evaluation.batch_size, evaluation.workers))
     reader = ResultReader(evaluation.out, watch)
     reader.skip()
     # All workers use the folder of this process: a hub id could mean another revision by now.
-    work = partial(_work_in_process, replace(evaluation, model=str(prepared.engine.codec.folder)))
+    work = partial(_work_in_process, replace(evaluation, model=str(prepared.engine.codec.folder)), wanted)
     with prepared.engine.offloaded():  # its device belongs to the first worker
         run_workers(work, min(evaluation.workers, chunks), f"results are kept in {evaluation.out}", reader.read_new)
 
 
-def _work_in_process(evaluation: Evaluation, worker: int) -> None:
+def _work_in_process(evaluation: Evaluation, wanted: Collection[str] | None, worker: int) -> None:
     own = replace(evaluation, device=device_of(evaluation.device, worker))
-    work(PreparedEvaluation.prepare(own), worker, lambda _: None)
+    work(PreparedEvaluation.prepare(own).select(wanted), worker, lambda _: None)
 
 
 def work(prepared: PreparedEvaluation, worker: int, watch: Watch) -> None:
