@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from foretell.evaluation.records import Record
 from foretell.loop.protocols import Beliefs, Region, Stop
 from foretell.loop.state import DecodeState
 from foretell.policies.stop.judge import Judge
+from foretell.recipes.recipe import Recipe
 
 Array = np.ndarray[Any, Any]
 TRACES_PER_BATCH = 32  # fewer need more calls; more do not fit in a core's cache
@@ -72,11 +74,9 @@ def find_exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | 
     A rule treats the rows of a batch independently, so the steps of many traces are evaluated as one batch.
     """
     found: list[list[int | None]] = []
-    for some, beliefs, states in batch_traces(traces, region):
-        fired = torch.stack(evaluate_rules(rules, beliefs, states))  # [rules, steps of all traces]
-        for mine in torch.split(fired, [len(trace) for trace in some], dim=1):
-            ever, first = mine.any(dim=1).tolist(), mine.int().argmax(dim=1).tolist()
-            found.append([step if fires else None for fires, step in zip(ever, first, strict=True)])
+    for fired in read_traces(traces, lambda *batch: torch.stack(evaluate_rules(rules, *batch), dim=1), region):
+        ever, first = fired.any(dim=0).tolist(), fired.int().argmax(dim=0).tolist()  # of [steps, rules]
+        found.append([step if fires else None for fires, step in zip(ever, first, strict=True)])
     return found
 
 
@@ -94,15 +94,28 @@ def evaluate_rules(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState)
     return found
 
 
-def batch_traces(
-    traces: Sequence[Trace], region: Region | None = None
-) -> Iterator[tuple[Sequence[Trace], JoinedBeliefs, DecodeState]]:
-    """Yield groups of traces, with their beliefs and states as the rows of one batch."""
-    for start in range(0, len(traces), TRACES_PER_BATCH):
-        some = traces[start : start + TRACES_PER_BATCH]
-        if len({(trace.request.recipe, trace.request.layout.length) for trace in some}) > 1:
-            raise RequestError("traces in one replay must have the same recipe and window length")
-        yield some, JoinedBeliefs.of(some), _join_states([trace.states(region) for trace in some])
+def read_traces(
+    traces: Sequence[Trace], read: Callable[[JoinedBeliefs, DecodeState], Tensor], region: Region | None = None
+) -> list[Tensor]:
+    """Return what `read` says about the steps of each trace, in the order of the traces. [steps, ...] each
+
+    It is called with the steps of many traces as the rows of one batch.
+    """
+    found: dict[int, Tensor] = {}
+    for places in _batch_places(traces):
+        some = [traces[place] for place in places]
+        rows = read(JoinedBeliefs.of(some), _join_states([trace.states(region) for trace in some]))
+        found |= zip(places, torch.split(rows, [len(trace) for trace in some]), strict=True)
+    return [found[place] for place in range(len(traces))]
+
+
+def _batch_places(traces: Sequence[Trace]) -> Iterator[list[int]]:
+    """Yield the places of traces that can share a batch: those whose requests could."""
+    kinds: dict[tuple[Recipe, int], list[int]] = defaultdict(list)
+    for place, trace in enumerate(traces):
+        kinds[trace.request.kind].append(place)
+    for places in kinds.values():
+        yield from (places[start : start + TRACES_PER_BATCH] for start in range(0, len(places), TRACES_PER_BATCH))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

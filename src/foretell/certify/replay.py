@@ -9,8 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from foretell.engine.completion import Completion
+from foretell.engine.completion import Completion, generated_tokens
 from foretell.engine.engine import Engine
+from foretell.engine.masked_text import MaskedText
 from foretell.engine.trace import Trace
 from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError, StorageError
@@ -73,15 +74,21 @@ class Case:
             value=None if verdict.value is None else float(verdict.value[step]),
             measure=None if verdict.value is None else verdict.measure,
             finish="settled",
+            tokens=completion.generated,
             **grade(self.benchmark, self.example, completion),
         )
 
     def _complete(self, tokens: Sequence[int], region: Region | None = None) -> Completion:
-        request, steps = self.trace.request, len(self.trace)
+        request, steps, prompt = self.trace.request, len(self.trace), self.example.prompt
         text, size = self.engine.text(tokens, request.layout)
         asked = replace(request, recipe=replace(request.recipe, region=region or request.recipe.region))
         answer = self.engine.answer(tokens, asked)
-        return Completion(text, answer, tuple(tokens), size, 0, steps, request.budget, steps, "settled", 0.0)
+        made = generated_tokens(tokens, request.layout, self.trace.end_ids)
+        cost = (0, steps, request.budget, steps)
+        done = Completion(text, answer, tuple(tokens), size, *cost, "settled", 0.0, generated=made)
+        if not isinstance(prompt, MaskedText):
+            return done
+        return prompt.finish(done, request.layout, self.engine.codec, self.engine.spelling)
 
     def answer_at(self, step: int) -> tuple[str | None, bool]:
         """Return the answer that a commit at `step` would emit, and whether it is right."""
@@ -119,9 +126,8 @@ class Study:
 
     def settled_by(self, share: float, *, for_good: bool) -> float:
         """Return the share of right answers drafted (`for_good`: and kept) before this share of the budget."""
-        steps = [case.last_change if for_good else case.first_match for case in self.right]
-        budget = self.cases[0].trace.request.budget
-        return sum(step is not None and step < share * budget for step in steps) / max(1, len(steps))
+        steps = [(case.last_change if for_good else case.first_match, case.record.budget) for case in self.right]
+        return sum(step is not None and step < share * budget for step, budget in steps) / max(1, len(steps))
 
 
 def study(what: Evaluation, count: int | None = None) -> Study:

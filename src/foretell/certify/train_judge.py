@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.certify.decodings import evaluation_for, example_key, without_stopping
-from foretell.certify.outcomes import batch_traces
+from foretell.certify.outcomes import read_traces
 from foretell.certify.replay import Case, run_study
 from foretell.errors import RequestError, one_of, whole, within
 from foretell.evaluation.benchmarks.prompts import Given
@@ -138,8 +138,8 @@ def fit_judge(cases: Sequence[Case], config: JudgeConfig, named: Mapping[str, An
 
 def collect_features(cases: Sequence[Case], names: Sequence[str]) -> Tensor:
     """Return the features of every step of every trace, concatenated. [steps, F]"""
-    rows = batch_traces([case.trace for case in cases])
-    return torch.cat([features(beliefs, states, names) for _, beliefs, states in rows])
+    traces = [case.trace for case in cases]
+    return torch.cat(read_traces(traces, lambda beliefs, states: features(beliefs, states, names)))
 
 
 def collect_labels(cases: Sequence[Case]) -> Tensor:

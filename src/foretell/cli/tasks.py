@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 HEADINGS = {
     "bundled": "Bundled: generated problems for the bundled model",
     "benchmark": "Benchmarks: read from the folder in FORETELL_DATA or --data",
-    "prompts": "Your own prompts",
+    "prompts": "Your own prompts and texts",
 }
 
 
@@ -45,6 +45,6 @@ def _table(listed: list[TaskInfo]) -> Table:
 
 def _needs(task: TaskInfo) -> str:
     if task.kind == "prompts":
-        return "--data FILE, --layout"
+        return "--data FILE" if task.name == "fill" else "--data FILE, --layout"
     code = ", runs code" if task.runs_code else ""
     return f"data {task.data}{code}" if task.data else ""

@@ -47,6 +47,7 @@ class Completion:
     given: int = 0  # steps of the budget that were not needed, because positions of the window were pinned
     stop_string: str | None = None  # the stop string at which the text was cut
     fills: tuple[str, ...] = ()  # what each run of masks became, if a text was filled in place
+    generated: tuple[int, ...] = ()  # the tokens that were not pinned, up to and with the end of the text
 
     @property
     def saved(self) -> int:
@@ -92,9 +93,15 @@ class Frame:
         return replace(self, **{name: getattr(self, name)[padding:] for name in grids})
 
 
+def generated_tokens(tokens: Sequence[int], layout: Layout, end_ids: Sequence[int]) -> tuple[int, ...]:
+    """Return the tokens of a window that were not pinned, up to the first of `end_ids` after all pins, with it."""
+    pinned, size = {offset for offset, _ in layout.pins}, _end(tokens, layout, end_ids) + 1
+    return tuple(token for at, token in enumerate(tokens[:size]) if at not in pinned)
+
+
 def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, int]:
     """Return the text of a window and the number of its tokens, up to the first end token after all pins."""
-    kept = tokens[: _end(tokens, layout, codec)]
+    kept = tokens[: _end(tokens, layout, codec.end_ids)]
     return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
 
 
@@ -124,9 +131,9 @@ def _without_blanks(text: str) -> str:
     return "".join(text.split())
 
 
-def _end(tokens: Sequence[int], layout: Layout, codec: Codec) -> int:
+def _end(tokens: Sequence[int], layout: Layout, end_ids: Sequence[int]) -> int:
     last_pin = max((offset for offset, _ in layout.pins), default=-1)
-    ends = (i for i, token in enumerate(tokens) if token in codec.end_ids and i > last_pin)
+    ends = (i for i, token in enumerate(tokens) if token in end_ids and i > last_pin)
     return next(ends, len(tokens))
 
 
@@ -158,6 +165,7 @@ def completion_of(
         notes=(*notes, *_budget_notes(outcome)),
         given=request.budget - scheduled_steps(request),
         stop_string=stop_string,
+        generated=generated_tokens(tokens, request.layout, codec.end_ids),
     )
 
 
@@ -200,7 +208,7 @@ def answer_of(tokens: Sequence[int], request: Request, codec: Codec, spelling: S
     if request.layout.answer is None or not codec.reads_text:
         return None
     start, length = request.layout.answer
-    return codec.decode(tokens[start : min(start + length, _end(tokens, request.layout, codec))])
+    return codec.decode(tokens[start : min(start + length, _end(tokens, request.layout, codec.end_ids))])
 
 
 def frame_of(step: Step, row: int) -> Frame:

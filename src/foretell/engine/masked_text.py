@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from foretell.engine.codec import Codec
-from foretell.engine.completion import Completion
+from foretell.engine.completion import Completion, generated_tokens
 from foretell.engine.request import LONGEST, Layout
 from foretell.errors import RequestError, show, whole
 from foretell.loop.spelling import Spelling, blank_between
@@ -56,6 +56,7 @@ class MaskedText:
             tokens=done.tokens[layout.padding :],
             fills=tuple(self._fills(done.tokens, layout, codec, spelling)),
             response_tokens=layout.length - len(layout.pins),
+            generated=generated_tokens(done.tokens, layout, ()),  # a fill goes on after an end token
         )
 
     def join(self, tokens: Sequence[int], layout: Layout, codec: Codec, spelling: Spelling) -> str:

@@ -195,6 +195,11 @@ def _stop_strings(given: object) -> tuple[str, ...]:
     return strings
 
 
+def adapt_to_fills(preset: Recipe) -> Recipe:
+    """Return a preset as texts with masks use it: all masks are one block, and none becomes the end of the text."""
+    return replace(preset, block_length=None, ban_eos=True)
+
+
 def make_fill_template(options: Options) -> RequestTemplate:
     """Decide the recipe of a call that fills masks in place.
 
@@ -204,7 +209,7 @@ def make_fill_template(options: Options) -> RequestTemplate:
     for name in FOR_WINDOWS:
         if getattr(options, name) is not None:
             raise RequestError(f"{name}={show(getattr(options, name))} is for a window after a prompt; a fill has none")
-    recipe = _apply(options, parse(options.recipe, lambda preset: replace(preset, block_length=None, ban_eos=True)))
+    recipe = _apply(options, parse(options.recipe, adapt_to_fills))
     read_files(recipe.stop)
     whole("seed", options.seed, 0, 2**63 - 1, RequestError)
     return RequestTemplate(Layout(1, answer=(0, 1)), recipe, options.seed, fills=True)

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from foretell.engine.prompt_kinds import WrittenPrompt
 
 
+CONTENT = ("prompt", "text", "messages")  # keys of a line, of which it has one
+KEYS = (*CONTENT, "id", "answer", "label")
+LONGEST_LABEL = 80  # characters
+
+
 @dataclass(frozen=True, slots=True)
 class FilePrompt:
     """One prompt, its id, and the place where it was read."""
@@ -24,6 +29,7 @@ class FilePrompt:
     prompt: WrittenPrompt
     where: str = ""  # "prompts.jsonl, line 3"
     answer: object = None  # the right answer, if the file has one, for grading
+    label: str | None = None  # the group that the user put it into
 
 
 def read_prompts(file: str | Path) -> list[FilePrompt]:
@@ -59,7 +65,8 @@ def _parse_line(line: str, number: int, where: str, plain: bool) -> FilePrompt:
         return FilePrompt(number, value, where)
     if not isinstance(value, dict):
         raise RequestError(f"{where}: must be a string or an object, got {line.strip()[:40]}")
-    return FilePrompt(_id(value, number, where), _prompt(value, where), where, value.get("answer"))
+    name, prompt = _id(value, number, where), _prompt(value, where)
+    return FilePrompt(name, prompt, where, value.get("answer"), _label(value, where))
 
 
 def _id(value: Mapping[str, Any], number: int, where: str) -> str | int:
@@ -69,13 +76,25 @@ def _id(value: Mapping[str, Any], number: int, where: str) -> str | int:
     return name
 
 
+def _label(value: Mapping[str, Any], where: str) -> str | None:
+    label = value.get("label")
+    if label is None:
+        return None
+    if not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= LONGEST_LABEL:
+        raise RequestError(
+            f'{where}: "label" must be a text of 1 to {LONGEST_LABEL} printable characters, got {show(label)}'
+        )
+    return label
+
+
 def _prompt(value: Mapping[str, Any], where: str) -> WrittenPrompt:
-    given = [key for key in ("prompt", "text", "messages") if key in value]
+    given = [key for key in CONTENT if key in value]
     if len(given) > 1:
         raise RequestError(f'{where}: has both "{given[0]}" and "{given[1]}"; give one of them')
     if not given:
-        stray = next((key for key in value if key != "id"), "")
-        raise RequestError(f"{where}: {unknown('key', stray, ('prompt', 'text', 'messages', 'id'))}")
+        stray = next((key for key in value if key not in KEYS), None)
+        missing = 'has no "prompt", "text" or "messages"'
+        raise RequestError(f"{where}: {missing if stray is None else unknown('key', stray, KEYS)}")
     content = value[given[0]]
     if given == ["messages"]:
         return _messages(content, where)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from foretell.engine.engine import Completion
+from foretell.engine.masked_text import MaskedText
 from foretell.models.chat import Message
 from foretell.policies.stop.schedules import Staged
 
@@ -17,7 +18,7 @@ class Example:
     """One question."""
 
     id: str  # unique in its benchmark, and the same on every machine
-    prompt: str | tuple[Message, ...]
+    prompt: str | tuple[Message, ...] | MaskedText
     gold: str  # the right answer, in the form that `extract` returns
     data: Mapping[str, Any] = field(default_factory=dict)  # further data for grading
     options: Mapping[str, Any] = field(default_factory=dict)  # options of `generate` for this example, e.g. pins

@@ -1,4 +1,4 @@
-"""All tasks by name: those of the bundled model, the public benchmarks of the paper, and prompts from a file."""
+"""All tasks by name: those of the bundled model, the public benchmarks of the paper, and those of your own files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from foretell.evaluation.benchmark import Benchmark
 from foretell.evaluation.benchmarks import BENCHMARKS, PublicBenchmark, find
 from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.benchmarks.code import Code
+from foretell.evaluation.benchmarks.fill import Fill
 from foretell.evaluation.benchmarks.prompts import Prompts
 from foretell.evaluation.benchmarks.without_suffix import WithoutSuffix, has_suffix
 
@@ -18,7 +19,8 @@ from foretell.evaluation.benchmarks.without_suffix import WithoutSuffix, has_suf
 RENAMED = {"countdown_cd4": "countdown"}
 PUBLIC: dict[str, str] = {name: name for name in BENCHMARKS if name not in BUNDLED} | RENAMED
 FREE: dict[str, str] = {f"{name}-free": known for name, known in PUBLIC.items() if has_suffix(BENCHMARKS[known])}
-CATALOGUE: tuple[str, ...] = (*BUNDLED, *PUBLIC, *FREE, Prompts.name)
+OWN: dict[str, Benchmark] = {Prompts.name: Prompts(), Fill.name: Fill()}  # of the user's file
+CATALOGUE: tuple[str, ...] = (*BUNDLED, *PUBLIC, *FREE, *OWN)
 ABOUT = {
     "word": "word problems of one to five steps",
     "word_96": "word problems in a window of 96",
@@ -41,6 +43,7 @@ ABOUT = {
     "countdown_cd5": "five numbers, one target",
     "sudoku4x4": "public 4x4 Sudokus",
     Prompts.name: "your own prompts, from a file",
+    Fill.name: "your own texts with masks",
 }
 
 
@@ -60,8 +63,8 @@ def benchmark_named(name: str, allow_code_execution: bool = False, sandbox: str 
 
     They run at the level `sandbox` (default: the strongest that works here, but not "limits").
     """
-    if name == Prompts.name:
-        return Prompts()
+    if name in OWN:
+        return OWN[name]
     if name in BUNDLED:
         return BUNDLED[name]
     if name in PUBLIC:
@@ -74,7 +77,7 @@ def benchmark_named(name: str, allow_code_execution: bool = False, sandbox: str 
 def list_tasks() -> Iterator[TaskInfo]:
     """Yield every task, with whether its data are available."""
     for name in CATALOGUE:
-        if name == Prompts.name:
+        if name in OWN:
             yield TaskInfo(name, ABOUT[name], "prompts")
         elif name in BUNDLED:
             yield TaskInfo(name, _describe(name), "bundled")

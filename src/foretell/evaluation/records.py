@@ -54,6 +54,7 @@ class Record:
     fallback: bool | None = None  # whether the text does not state the answer; None: not recorded
     reason: str | None = None  # why a generated program failed
     sandbox: str | None = None  # level at which a generated program ran
+    tokens: tuple[Count, ...] | None = None  # `Completion.generated`; None: not recorded
 
     @property
     def key(self) -> tuple[str, str]:
@@ -116,7 +117,8 @@ def lines(path: Path, start: int = 0) -> Iterator[tuple[Record, int]]:
 def _record(line: bytes) -> Record:
     stored = parse_json(line, "it")
     if isinstance(stored, dict):
-        stored = {RENAMED.get(name, name): value for name, value in stored.items()}
+        # "tokens" has been renamed, and is now the name of something else.
+        stored = {name if RENAMED.get(name, name) in stored else RENAMED[name]: value for name, value in stored.items()}
     return convert(stored, Record)
 
 
@@ -150,7 +152,7 @@ class Writer:
 
     def add(self, records: Sequence[Record]) -> None:
         """Write and flush the records, so that none is lost if this process is killed."""
-        written = (json.dumps(asdict(record), ensure_ascii=False) + "\n" for record in records)
+        written = (json.dumps(asdict(record), ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
         with writing(Path(self.file.name)):
             self.file.write("".join(written).encode())
             self.file.flush()

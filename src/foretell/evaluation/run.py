@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from hashlib import blake2b
@@ -21,7 +22,8 @@ from foretell.errors import ForetellError, PermissionNeededError, RequestError, 
 from foretell.evaluation.benchmark import Benchmark, Example, make_independent, make_strict
 from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.benchmarks.code import Code
-from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
+from foretell.evaluation.benchmarks.fill import Fill
+from foretell.evaluation.benchmarks.prompts import LABELLED, WHERE, Prompts
 from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.evaluation.devices import device_of, list_devices
 from foretell.evaluation.manifest import examples_hash, has_manifest, resized, settle, settled, versions
@@ -124,7 +126,8 @@ class PreparedEvaluation:
         try:
             for recipe in recipes:
                 template = recipe.template(prepared.engine, examples[0], evaluation.seed)
-                prepared.engine.request(examples[0].prompt, template)
+                with prepared._naming(examples[0]):
+                    prepared.engine.request(examples[0].prompt, template)
         except VocabularyError as error:
             if evaluation.task in PUBLIC or evaluation.task in FREE:
                 raise _vocabulary_error(evaluation, prepared.engine) from error
@@ -175,12 +178,19 @@ class PreparedEvaluation:
         evaluation = self.evaluation
         checked = self.recipes if evaluation.options.get("on_mismatch") == "fail" else self.recipes[:1]
         for example, recipe in product(self.examples, checked):
-            try:
+            with self._naming(example):
                 self.engine.request(example.prompt, recipe.template(self.engine, example, evaluation.seed))
-            except ForetellError as error:
-                raise RequestError(f"{evaluation.task}, example {example.id}: {error}") from error
         if has_manifest(evaluation.out):  # otherwise skip hashing the whole model for the manifest
             settled(evaluation.out, self.manifest(), self.extends)
+
+    @contextmanager
+    def _naming(self, example: Example) -> Iterator[None]:
+        """Add to errors which example they are about."""
+        try:
+            yield
+        except ForetellError as error:
+            where = example.data.get(WHERE) or f"{self.evaluation.task}, example {example.id}"
+            raise type(error)(f"{where}: {error}") from error
 
     def extends(self, stored: Mapping[str, Any]) -> bool:
         """Whether a stored manifest describes this evaluation with the same examples or a subset of them.
@@ -233,11 +243,11 @@ class PreparedEvaluation:
 def _with_layout(evaluation: Evaluation, find_folder: Callable[[], Path]) -> Evaluation:
     """Replace the name of a layout by its options from the model's folder; prompts have a default layout.
 
-    Options that were given explicitly override those of the layout.
+    Options that were given explicitly override those of the layout. A text with masks has none, and refuses its name.
     """
     options = dict(evaluation.options)
     name = options.pop("layout", None)
-    if name is None and evaluation.task != Prompts.name:
+    if evaluation.task == Fill.name or (name is None and evaluation.task != Prompts.name):
         return evaluation
     described = model_defaults(Options(layout=name), layouts_of(find_folder()))
     return replace(evaluation, options={**described, **options})
@@ -279,7 +289,9 @@ def _load_engine(evaluation: Evaluation, folder: Path, progress: Progress | None
 
 def evaluate(evaluation: Evaluation, watch: Watch | None = None) -> list[Record]:
     """Decode the examples that have no result yet and return all results; `watch` is called with each new one."""
-    return run(PreparedEvaluation.prepare(evaluation), watch)
+    prepared = PreparedEvaluation.prepare(evaluation)
+    prepared.check()
+    return run(prepared, watch)
 
 
 def run(
@@ -393,6 +405,7 @@ def _record(benchmark: Benchmark, recipe: TaskRecipe, example: Example, completi
         seconds=round(completion.seconds, 6),
         wall=round(wall, 6),
         columns_computed=completion.columns_computed,
+        tokens=completion.generated,
         **grade(benchmark, example, completion),
     )
 

@@ -9,8 +9,10 @@ from hashlib import blake2b
 from typing import Any
 
 from foretell.engine.engine import Engine
-from foretell.engine.options import RequestTemplate
+from foretell.engine.masked_text import MaskedText
+from foretell.engine.options import RequestTemplate, adapt_to_fills
 from foretell.evaluation.benchmark import Benchmark, Example
+from foretell.evaluation.benchmarks.fill import Fill
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.recipes.presets import PRESETS, parse
@@ -45,7 +47,7 @@ class TaskRecipe:
         def adapt(preset: Recipe) -> Recipe:
             if preset == PRESETS["prophet"].recipe:
                 preset = replace(preset, stop=Prophet(tau=benchmark.thresholds))
-            return replace(preset, **settings)
+            return replace(adapt_to_fills(preset) if isinstance(benchmark, Fill) else preset, **settings)
 
         recipe = parse(_LAYOUT_WORD.sub("", text), adapt)
         if recipe.stop == Never():
@@ -54,7 +56,8 @@ class TaskRecipe:
 
     def template(self, engine: Engine, example: Example, seed: int) -> RequestTemplate:
         """Return the template for one example. Its noise does not depend on the rest of the batch."""
-        template = engine.template(recipe=self.recipe, **(dict(self.options) | dict(example.options)))
+        make = engine.fill_template if isinstance(example.prompt, MaskedText) else engine.template
+        template = make(recipe=self.recipe, **(dict(self.options) | dict(example.options)))
         return replace(template, seed=seed_of(seed, example.id))
 
 

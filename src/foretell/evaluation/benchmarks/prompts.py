@@ -17,6 +17,8 @@ from foretell.evaluation.benchmarks.source import pick
 from foretell.policies.stop.schedules import Staged
 
 LABELLED = "labelled"  # key in an example's data: whether the file has an answer for it
+LABEL = "label"  # the group that the user put it into, or None
+WHERE = "where"  # the file and the line
 LIST = "the list of prompts"
 
 Given = WrittenPrompt | Mapping[str, Any]  # anything that a line of a file may hold, or a list of messages
@@ -53,11 +55,21 @@ class Prompts:
 
 def _example(one: FilePrompt) -> Example:
     right = one.answer
-    if isinstance(right, bool) or not isinstance(right, str | int | float | None):
+    if not is_answer(right):
         raise RequestError(f'{one.where}: "answer" must be a text or a number, got {show(right)}')
     prompt = one.prompt if isinstance(one.prompt, str) else tuple(one.prompt)
     gold = "" if right is None else str(right).strip()
-    return Example(str(one.id), prompt, gold, {LABELLED: right is not None})
+    return Example(str(one.id), prompt, gold, data_of(one))
+
+
+def is_answer(value: object) -> bool:
+    """Return whether this can be the answer in a line of a file; None is no answer."""
+    return isinstance(value, str | int | float | None) and not isinstance(value, bool)
+
+
+def data_of(one: FilePrompt) -> dict[str, Any]:
+    """Return the data of an example that was read from a file."""
+    return {LABELLED: one.answer is not None, LABEL: one.label, WHERE: one.where}
 
 
 def format_prompts(prompts: Iterable[Given]) -> str:
