@@ -33,7 +33,7 @@ def test_a_replayed_rule_is_the_live_one(task: str, checkpoint: Path, tmp_path: 
     assert len(live) == len(replayed) == 5
     for record in live:
         other = replayed[record.id]
-        for name in ("text", "answer", "correct", "steps", "forwards", "exit", "response_tokens", "finish"):
+        for name in ("text", "answer", "correct", "steps", "forwards", "exit", "response_tokens", "finish", "tokens"):
             assert getattr(record, name) == getattr(other, name), name
         assert record.value == pytest.approx(other.value, abs=1e-3)
     assert {record.finish for record in replayed.values()} >= {"settled"}

@@ -63,6 +63,7 @@ def test_tasks_lists_every_task_in_a_line_of_80_columns(run: Run, data: Path, mo
     assert shown["humaneval"].endswith("data found, runs code")
     assert shown["mbpp"].endswith("data missing, runs code")
     assert shown["prompts"].endswith("--data FILE, --layout")
+    assert shown["fill"].endswith("--data FILE")
     assert set(ABOUT) == {name for name in CATALOGUE if not name.endswith("-free")}
 
 
@@ -117,7 +118,7 @@ def test_your_own_words_keep_their_hints(run: Run, checkpoint: Path, tmp_path: P
     file = tmp_path / "prompts.jsonl"
     file.write_text('"Tom has 3 apples ."\n"Tom has 3 aples ."\n')
     said = run("eval", checkpoint, "--task", "prompts", "--data", file, *shared[2:], code=2).stderr
-    assert "prompts, example 2: the model's vocabulary has no 'aples' (did you mean 'apples'?)" in said
+    assert "prompts.jsonl, line 2, example 2: the model's vocabulary has no 'aples' (did you mean 'apples'?)" in said
     assert not (tmp_path / "out").exists(), "a later prompt is checked before the first one is decoded"
 
 

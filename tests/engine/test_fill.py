@@ -12,7 +12,9 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers import BertConfig, BertForMaskedLM
 
 import foretell
+from foretell.engine.completion import generated_tokens
 from foretell.engine.masked_text import MaskedText
+from foretell.engine.request import Layout
 from foretell.errors import RequestError, VocabularyError
 from tests.models.test_huggingface import SHAPE, write, write_tokenizer
 
@@ -154,7 +156,26 @@ def test_an_end_of_text_is_proposed_only_if_allowed(tiny: foretell.Engine) -> No
     text = "Tom has 3 boxes. [MASK*6]"
     end = tiny.codec.end_ids[0]
     assert end not in tiny.fill(text).tokens
-    assert end in tiny.fill(text, recipe="full ban_eos=false").tokens
+    done = tiny.fill(text, recipe="full ban_eos=false")
+    assert end in done.tokens
+    assert done.generated == done.tokens[-6:], "an end token does not end a fill"
+
+
+def test_generated_tokens_end_with_the_text() -> None:
+    end, window = 2, (2, 2, 7, 8, 2, 9, 5, 2, 2, 6)
+    assert generated_tokens(window, Layout(10), [end]) == (2,)
+    suffixed = Layout(10, ((2, 7), (3, 8)))
+    assert generated_tokens(window, suffixed, [end]) == (2, 2, 2), "an end token before a pin does not end the text"
+    assert generated_tokens(window, Layout(10, ((4, 2), (5, 9))), [end]) == (2, 2, 7, 8, 5, 2)
+    assert generated_tokens(window, suffixed, []) == (2, 2, 2, 9, 5, 2, 2, 6)
+    assert generated_tokens(window, Layout(10, ((0, 2), (1, 2), (2, 7)), padding=2), []) == (8, 2, 9, 5, 2, 2, 6)
+
+
+def test_a_completion_has_its_generated_tokens(tiny: foretell.Engine) -> None:
+    done = tiny.generate("Tom has 3 boxes with 4 apples each.", max_new_tokens=24, suffix="The answer is")
+    layout = tiny.template(max_new_tokens=24, suffix="The answer is").layout
+    assert done.generated == generated_tokens(done.tokens, layout, tiny.codec.end_ids)
+    assert done.generated[-1] in tiny.codec.end_ids
 
 
 @pytest.mark.parametrize(

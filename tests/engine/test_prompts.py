@@ -10,6 +10,7 @@ import pytest
 
 from foretell.engine.prompt_files import read_prompts
 from foretell.errors import RequestError
+from foretell.evaluation.benchmarks.prompts import Prompts
 
 
 def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
@@ -41,12 +42,26 @@ def test_a_byte_order_mark_is_not_part_of_a_prompt(tmp_path: Path) -> None:
         ),
         (['{"prompt": "a", "id": 2}', '{"prompt": "b"}'], "line 2: the id 2 is also that of .*a.jsonl, line 1"),
         (['{"prompt": "a", "id": 2}', '{"prompt": "b", "id": "2"}'], "line 2: the id '2' is also that of"),
+        (['{"prompt": "a", "label": 5}'], 'line 1: "label" must be a text of 1 to 80 printable characters, got 5'),
+        (['{"prompt": "a", "label": ""}'], 'line 1: "label" must be'),
+        ([json.dumps({"prompt": "a", "label": "x" * 81})], 'line 1: "label" must be'),
+        ([r'{"prompt": "a", "label": "\u001b[1m"}'], 'line 1: "label" must be'),
+        (['{"label": "a", "promt": "b"}'], "line 1: unknown key 'promt'; did you mean 'prompt'"),
+        (['{"label": "a", "id": 5}'], 'line 1: has no "prompt", "text" or "messages"'),
     ],
 )
 def test_a_line_that_is_no_prompt_is_named(lines: list[str], says: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     with pytest.raises(RequestError, match=rf"a\.jsonl, {says}"):
         read_prompts(tmp_path / "a.jsonl")
+
+
+def test_a_line_may_have_a_label(tmp_path: Path) -> None:
+    lines: list[object] = [{"prompt": "a", "label": "x" * 80}, {"prompt": "b", "label": None}, {"text": "c"}, "d"]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert [one.label for one in read_prompts(tmp_path / "a.jsonl")] == ["x" * 80, None, None, None]
+    (first, *_) = Prompts().examples(tmp_path / "a.jsonl", None, 0)
+    assert first.data["label"] == "x" * 80
 
 
 @pytest.mark.timeout(20)

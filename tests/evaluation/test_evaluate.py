@@ -197,20 +197,21 @@ def test_a_strict_evaluation_reads_only_what_is_stated(literate: Path, tmp_path:
 
 
 def test_results_of_older_versions_are_read(whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
-    """Lines may lack a fallback and a reason."""
+    """Lines may lack a fallback, a reason and the generated tokens."""
     line = json.loads(parts(whole[0])[0].read_text().splitlines()[0])
     assert line.pop("fallback") is False
     assert line.pop("reason") is None
+    assert tuple(line.pop("tokens")) == whole[1][0].tokens
     (tmp_path / "results-0.jsonl").write_text(json.dumps(line) + "\n")
     (found,) = read_records(tmp_path)
-    assert found == replace(whole[1][0], fallback=None)
+    assert found == replace(whole[1][0], fallback=None, tokens=None)
 
 
 def test_a_line_of_version_0_1_0_is_read(whole: tuple[Path, list[Record]], tmp_path: Path) -> None:
     """Under the keys of that version, which later versions renamed."""
-    record = whole[1][0]
+    record = replace(whole[1][0], tokens=None)
     renamed = {"value": "gap", "columns_needed": "computed", "columns_computed": "spent", "response_tokens": "tokens"}
-    line = {renamed.get(name, name): value for name, value in asdict(record).items()}
+    line = {renamed.get(name, name): value for name, value in asdict(record).items() if name != "tokens"}
     assert set(renamed.values()) <= set(line)
     (tmp_path / "results-0.jsonl").write_text(json.dumps(line) + "\n")
     assert read_records(tmp_path) == [record]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from foretell.engine.prompt_files import read_prompts
+from foretell.evaluation.benchmarks.fill import Fill
 from foretell.evaluation.benchmarks.prompts import Prompts, format_prompts
 from tests.fuzz import world
 from tests.fuzz.mutate import damage_file, mutate_text, mutate_value, odd_object, odd_text
@@ -28,10 +29,11 @@ CHAT: list[Any] = [
     {"role": "assistant", "content": "yes"},
 ]
 LINES: list[Any] = [
-    {"prompt": WORDS[0], "id": "a", "answer": "12"},
+    {"prompt": WORDS[0], "id": "a", "answer": "12", "label": "sums"},
     {"messages": CHAT, "id": 7},
     {"prompt": WORDS[1], "answer": 3.5},
     WORDS[2],
+    {"text": MASKED[2], "answer": ["a", 5]},
 ]
 DTYPES = ("int64", "int32", "uint8", "int8", "float32", "float64", "bool", "complex64", "uint64")
 
@@ -95,6 +97,6 @@ def run_files(rng: Random) -> None:
         found = read_prompts(path)
         assert found
         if rng.random() < 0.3:
-            Prompts().examples(path, rng.choice((None, 1, 2)), 0)
+            rng.choice((Prompts(), Fill())).examples(path, rng.choice((None, 1, 2)), 0)
         engine, prompts = world.engine(), [one.prompt for one in found[:2]]
         engine.generate(prompts, max_new_tokens=2, steps=1)

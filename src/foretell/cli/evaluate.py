@@ -128,6 +128,8 @@ def evaluate(
     foretell eval tiny --task sudoku --recipe full --recipe prophet --limit 200 --out results/sudoku
 
     foretell eval tiny --task prompts --data prompts.jsonl --layout choice --out results/mine
+
+    foretell eval tiny --task fill --data masked.jsonl --recipe full --recipe threshold --out results/fills
     """
     _run(settings, tuple(recipe or ("full", "prophet")))
 

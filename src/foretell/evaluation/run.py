@@ -189,8 +189,8 @@ class PreparedEvaluation:
         try:
             yield
         except ForetellError as error:
-            where = example.data.get(WHERE) or f"{self.evaluation.task}, example {example.id}"
-            raise type(error)(f"{where}: {error}") from error
+            where = example.data.get(WHERE) or self.evaluation.task
+            raise type(error)(f"{where}, example {example.id}: {error}") from error
 
     def extends(self, stored: Mapping[str, Any]) -> bool:
         """Whether a stored manifest describes this evaluation with the same examples or a subset of them.
