@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import foretell
 from foretell.certify.calibrate import Calibrated, Calibration, calibrate
 from foretell.certify.decodings import evaluation_for
-from foretell.certify.search import RiskGoal
+from foretell.certify.outcomes import Outcomes
+from foretell.certify.risk import next_useful
+from foretell.certify.search import FamilySearch, RiskGoal
 from foretell.engine.certificate import read_certificate
 from foretell.errors import RecipeError, RequestError
 from foretell.evaluation.records import Record, read_records
@@ -159,7 +162,42 @@ def test_several_families_share_the_doubt(made: Calibrated, checkpoint: Path, ho
     assert both.certificate.speedup == max(speeds)
     assert both.certificate.family == alone[speeds.index(max(speeds))].certificate.family
     assert both.certificate.says.endswith("; 2 families of rules were tried and share delta")
-    assert RiskGoal(family="all", confidence=0.96).level == pytest.approx(1 - 0.04 / (len(FAMILIES) - 1))
+
+
+def test_delta_is_shared_by_weights_that_are_fixed_in_advance() -> None:
+    eight = RiskGoal(confidence=0.96)
+    assert [*eight.shares.values()] == [1 / 8] * 8
+    assert eight.level(FAMILIES["entropy"]) == pytest.approx(1 - 0.04 / 8)
+    judge = Family("judge", "", "bar", (1.0,), lambda bar: Prophet(Linear(bar, bar)))
+    alone, nine = RiskGoal(family=judge), RiskGoal(family=["all", judge], confidence=0.9)
+    assert alone.shares == {"judge": 1.0}
+    assert nine.shares == pytest.approx(dict.fromkeys(eight.shares, 0.2 / 8) | {"judge": 0.8})
+    assert sum(nine.shares.values()) == pytest.approx(1)
+    assert nine.level(judge) == pytest.approx(0.92)
+    assert nine.level(FAMILIES["stable"]) == pytest.approx(0.9975)
+    assert "at least 321 are needed" in (replace(nine, confidence=0.95).shortage(320) or "")
+    assert replace(nine, confidence=0.95).shortage(321) is None
+    found = Outcomes(np.ones((1, 400)), np.full(400, 2.0), *[np.zeros((1, 400), dtype=bool)] * 2)
+    goal = replace(nine, confidence=0.95)
+    assert FamilySearch.run(judge, found, goal).boldest is not None
+    assert FamilySearch.run(replace(judge, name="stable"), found, goal).boldest is None, "0.2 / 8 of delta needs 597"
+    assert [nine.next_useful(400), alone.next_useful(400)] == [next_useful(400, 0.01, 0.92), 473] != [473, 473]
+
+
+def test_families_that_are_equal_on_one_token_are_charged_once(checkpoint: Path, tmp_path: Path) -> None:
+    def charged(length: int, recipe: str = "full", **wish: Any) -> tuple[str, ...]:
+        options = {"max_new_tokens": 12, "answer_length": length}
+        what = evaluation_for(str(checkpoint), None, ["Tom"], recipe, None, tmp_path, options)
+        plan = Calibration.prepare(what, RiskGoal(**wish))
+        assert {*plan.goal.shares} == {one.name for one in plan.families}
+        return tuple(plan.goal.shares)
+
+    every = tuple(name for name in FAMILIES if name != "sched")
+    assert charged(2) == charged(1, "full region=fixed(offset=3, length=2)") == every
+    assert charged(1) == charged(2, "full region=fixed(offset=3, length=1)")
+    assert charged(1) == tuple(name for name in every if name not in ("prophet-min", "linear-min"))
+    assert charged(1, family=["prophet-min", "linear"]) == ("prophet-min", "linear"), "alone they are kept"
+    assert charged(1, "full region=delimiter") == every, "a region that is sought may have any length"
 
 
 def test_every_example_is_compared_before_the_first_is_decoded(
@@ -202,8 +240,8 @@ def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -
     plan = Calibration.prepare(what, RiskGoal(family="entropy"))
     assert "at least 299 are needed" in plan.notes[0]
     eight = Calibration.prepare(what, RiskGoal())
-    assert "at least 505 are needed" in eight.notes[0]
-    assert eight.notes[0].endswith("(8 families share the error probability; one alone needs 299)")
+    assert "at least 477 are needed" in eight.notes[0], "six families: the answer is one token"
+    assert eight.notes[0].endswith("several families share the error probability, and one alone needs 299")
     made = calibrate(str(checkpoint), task="choice", limit=3, family="entropy", out=out)
     found = read_certificate(out)
     assert found == made.certificate
@@ -222,6 +260,7 @@ def test_a_family_that_is_never_safe_falls_back_too(checkpoint: Path, home: Path
     ).certificate
     assert (found.certified, found.stop) == (False, "never")
     assert "no rule of reckless is shown to have a risk of at most 20%" in found.says
+    assert f"allows one loss more is {next_useful(EXAMPLES, 0.2, GOAL['confidence'])}" in found.says
 
 
 def test_the_region_is_where_the_rule_really_looks(checkpoint: Path, tmp_path: Path) -> None:

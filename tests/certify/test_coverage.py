@@ -110,6 +110,8 @@ def test_families_that_share_delta_by_hand() -> None:
     nine = Coverage.of(sets, "consistency", slow, fast, *[wrong] * 7)
     assert nine.evaluate_certified(0.05, 0.95).stops == 0.0
     assert nine.evaluate_certified(0.05, 0.94).stops == 1.0
+    assert nine.evaluate_certified(0.05, 0.95, [0.02] * 2 + [0.96] + [0] * 6).stops == 0.0, "those that pass get little"
+    assert nine.evaluate_certified(0.05, 0.95, [0.12] * 2 + [0.76] + [0] * 6).stops == 1.0
     assert found.evaluate_naive(0.05).speedup == 8.0
 
 

@@ -46,7 +46,7 @@ def test_traces_of_any_length_are_asked_together(checkpoint: Path, monkeypatch: 
     prompts = ["Tom has 3 boxes.", "Tom has 3 boxes with 4 apples each.", "He eats 5."]
     asked: dict[str, Anything] = {"max_new_tokens": 12, "answer_length": 3, "stop_at_eos": True, "remasking": "random"}
     asked["recipe"] = "full sample=gumbel(temperature=3.0)"
-    texts = [one for seed in range(7) for one in engine.generate(prompts, trace=True, seed=seed, **asked)]
+    texts = [one for seed in range(11) for one in engine.generate(prompts, trace=True, seed=seed, **asked)]
     made = [one.trace for one in texts if one.trace is not None]
     assert len({len(trace) for trace in made}) > 1
     rules: list[Stop] = [Stable(steps, inf) for steps in (4, 3, 2, 1)] + [

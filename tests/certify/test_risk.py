@@ -16,6 +16,7 @@ from foretell.certify.risk import (
     examples_needed,
     hoeffding_bentkus,
     naive,
+    next_useful,
     p_values,
     too_few,
     upper_bound,
@@ -116,6 +117,28 @@ def test_so_many_examples_are_needed_and_no_more(risk: float, confidence: float)
 def test_the_known_number_for_one_percent() -> None:
     assert examples_needed(0.01, 0.95) == 299
     assert examples_needed(1e-17, 0.95) == pytest.approx(3e17, rel=0.01)  # where 1 - risk is 1
+
+
+def test_the_next_useful_number_allows_one_error_more() -> None:
+    sizes = [0]
+    for _ in range(6):
+        sizes.append(next_useful(sizes[-1], 0.01, 0.95))
+    assert sizes[1:] == [299, 473, 628, 773, 913, 1049]
+    assert [next_useful(size, 0.01, 0.95) for size in (298, 300, 472)] == [299, 473, 473], (
+        "in between nothing is gained"
+    )
+    for errors, size in enumerate(sizes[1:]):
+        assert (
+            binomial_p_values(np.array(errors), size, 0.01)
+            <= 0.05
+            < binomial_p_values(np.array(errors), size - 1, 0.01)
+        )
+    assert next_useful(1, 0.5, 0.5) == 3, "one example allows no error at a p-value of exactly delta, three allow one"
+    assert next_useful(100, 1e-12, 0.95) == examples_needed(1e-12, 0.95)
+    assert too_few(5, 0.01, 0.95) == (
+        "5 examples cannot show a risk of at most 1% with confidence 0.95: "
+        "at least 299 are needed without a single error, 473 with one"
+    )
 
 
 def test_bounds_hold_the_mean_and_shrink_with_more_examples() -> None:

@@ -97,7 +97,7 @@ def test_a_trace_is_replayed_with_it(run: Run, checkpoint: Path, rule: Path, tmp
 def test_too_few_examples_are_reported_before_and_after(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "rule.json"
     done = run("calibrate", checkpoint, "--task", "choice", "--limit", "3", "--out", out)
-    says = "3 examples cannot show a risk of at most 1% with confidence 0.95: at least 505 are needed"
+    says = "3 examples cannot show a risk of at most 1% with confidence 0.95: at least 477 are needed"
     assert done.stderr.startswith(f"warning: {says}")
     assert f"Nothing is certified, so the rule never stops: {says}" in " ".join(done.stdout.split())
     assert read_certificate(out).stop == "never"

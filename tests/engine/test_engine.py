@@ -21,9 +21,11 @@ from torch import Tensor
 import foretell
 from foretell.engine.completion import cut_text, scheduled_steps
 from foretell.engine.hints import HINTS
+from foretell.engine.masked_text import MaskedText
 from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, GenerateOptions, Options
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, StorageError, VocabularyError
+from foretell.evaluation.run import Evaluation, evaluate
 from foretell.loop.decode import decode
 from foretell.loop.parts import KVStore
 from foretell.loop.protocols import Beliefs, Denoiser, Inputs, Readout, Verdict
@@ -235,6 +237,38 @@ def test_stream_equals_generate(engine: foretell.Engine) -> None:
     assert filled == sorted(filled)
     assert filled[-1] == 16
     assert [sum(frame.fresh) for frame in frames] == [b - a for a, b in zip([3, *filled], filled, strict=False)]
+
+
+def test_noise_follows_from_the_seed_and_the_prompt(engine: foretell.Engine, checkpoint: Path, tmp_path: Path) -> None:
+    """Not from the batch, the order or the name of an example; so every way to decode a prompt draws the same."""
+    prompts = [PROMPT, "Tom has 4 boxes .", PROMPT]
+    asked: dict[str, Any] = {"temperature": 50.0, "trace": True, **SMALL}
+    made = engine.generate(prompts, seed=3, **asked)
+    seeds = [one.trace.request.seed for one in made if one.trace is not None]
+    assert seeds[0] == seeds[2] != seeds[1], "equal prompts are given equal noise, others their own"
+    assert made[0].tokens == made[2].tokens
+    other = engine.generate(prompts[::-1], seed=3, batch_size=1, **asked)
+    assert [one.tokens for one in other] == [one.tokens for one in made[::-1]]
+    assert engine.generate(PROMPT, seed=4, **asked).tokens != made[0].tokens, "several answers: several seeds"
+    (*_, last) = engine.stream(prompts[1], seed=3, **asked)
+    assert last.completion is not None
+    assert last.completion.tokens == made[1].tokens
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(
+        "".join(json.dumps({"id": name, "prompt": one}) + "\n" for name, one in zip("ab", prompts[:2], strict=True))
+    )
+    what = Evaluation(
+        str(checkpoint), "prompts", ("full sample=gumbel(50.0)",), tmp_path / "out", source=file, seed=3, options=SMALL
+    )
+    assert {one.id: one.text for one in evaluate(what)} == {"a": made[0].text, "b": made[1].text}
+    ids = engine.request(PROMPT, engine.template(seed=3, **SMALL)).prompt
+    assert engine.generate(ids, seed=3, **asked).tokens == made[0].tokens, "tokens, not the text"
+    texts = [
+        engine.request(MaskedText(text), engine.fill_template(seed=3))
+        for text in ("Tom [MASK] boxes", "boxes [MASK] Tom")
+    ]
+    assert texts[0].prompt == texts[1].prompt == ()
+    assert texts[0].seed != texts[1].seed, "a text with masks has its own noise, too"
 
 
 @pytest.mark.parametrize(

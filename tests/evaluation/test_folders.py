@@ -16,13 +16,13 @@ from foretell.certify.replay import gather_cases
 from foretell.certify.search import RiskGoal
 from foretell.certify.train_judge import JudgeConfig, JudgeTraining
 from foretell.cli.app import app
+from foretell.engine.request import derive_seed
 from foretell.engine.trace_files import load_traces
 from foretell.errors import RequestError, StorageError
 from foretell.evaluation.manifest import read_manifest, settle
 from foretell.evaluation.records import Record, appending, read_records
 from foretell.evaluation.report import report
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate, run
-from foretell.evaluation.task_recipe import seed_of
 from tests.evaluation.test_report import record
 
 RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
@@ -57,7 +57,7 @@ def assert_traced(folder: Path, records: list[Record], seed: int = 0) -> None:
         assert one.trace_index is not None
         trace = load_traces(folder / one.trace)[one.trace_index]
         assert len(trace) == one.steps
-        assert trace.request.seed == seed_of(seed, one.id), "its own, and no other example's"
+        assert trace.request.seed == derive_seed(seed, trace.request.prompt), "its own, and no other example's"
 
 
 def test_a_larger_limit_resumes(checkpoint: Path, tmp_path: Path) -> None:

@@ -21,11 +21,12 @@ from foretell.evaluation.manifest import examples_hash
 from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch, run
 from foretell.extras import require_extra
-from foretell.loop.protocols import Stop
+from foretell.loop.protocols import Region, Stop
 from foretell.models.load import Progress
 from foretell.policies.cache.off import Off
+from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.combined import All, each
-from foretell.policies.stop.families import ALL, Family, check_member, with_token_clock
+from foretell.policies.stop.families import ALL, Family, check_member, drop_twins, with_token_clock
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
@@ -71,6 +72,9 @@ class Calibration:
         families = goal.families
         bench, orders = without_stopping(what, _combine_readers(families), families[0].region, progress)
         recipe = replace(orders[0].recipe, stop=Never())
+        if _has_one_token(recipe.region, [order.layout for order in orders]):
+            families = drop_twins(families)
+            goal = replace(goal, family=families)
         if recipe.transfer.parallel:
             families = tuple(map(with_token_clock, families))
         for family in families:
@@ -200,7 +204,8 @@ class Calibration:
         named = " or ".join(search.family.name for search in searches)
         why = self.goal.shortage(count) or (
             f"no rule of {named} is shown to have a risk of at most {100 * self.goal.risk:.4g}%; the safest loses "
-            f"{safest:.2%} of {count} examples"
+            f"{safest:.2%} of {count} examples, and the next number of examples that allows one loss more is "
+            f"{self.goal.next_useful(count)}"
         )
         return (
             why if self.goal.against is None else f"{why}; use {self.goal.against!r}, the recipe it was compared with"
@@ -244,6 +249,13 @@ def _combine_readers(families: Sequence[Family]) -> Stop:
     rules = (rule for family in families for rule in each(family.rules[-1]))
     readers = tuple(dict.fromkeys(Sure() if isinstance(rule, READ_THE_ANSWER) else rule for rule in rules))
     return All(readers) if len(readers) > 1 else readers[0]
+
+
+def _has_one_token(region: Region, layouts: Sequence[Layout]) -> bool:
+    """Return whether the answer regions have a fixed place and one token each."""
+    if not isinstance(region, Fixed):
+        return False
+    return all((region.length or (layout.answer or (0, 0))[1]) == 1 for layout in layouts)
 
 
 def _prepare_comparison(what: Evaluation, recipe: str, engine: Engine) -> PreparedEvaluation:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from foretell.certify.outcomes import Array, Outcomes
-from foretell.certify.risk import binomial_p_values, check_shares, confidence_per_family, count_certified, naive
+from foretell.certify.risk import binomial_p_values, check_shares, confidence_at, count_certified, naive
 from foretell.errors import RequestError
 
 
@@ -95,20 +95,26 @@ class Coverage:
             size=sets.size,
         )
 
-    def evaluate_certified(self, risk: float, confidence: float) -> CoverageResult:
+    def evaluate_certified(
+        self, risk: float, confidence: float, shares: Sequence[float] | None = None
+    ) -> CoverageResult:
         """Evaluate the rules that fixed-sequence testing chooses."""
-        return self.evaluate_choice(self.choose_certified(risk, confidence), risk)
+        return self.evaluate_choice(self.choose_certified(risk, confidence, shares), risk)
 
-    def choose_certified(self, risk: float, confidence: float) -> Array:
+    def choose_certified(self, risk: float, confidence: float, shares: Sequence[float] | None = None) -> Array:
         """Return the column of the rule that each calibration set certifies; 0 means never stop. [sets]
 
-        Each of several families is tested at its share of delta, so all their certificates hold at once, and the
-        same set may also be used to choose the fastest of them.
+        Each of several families is tested at its share of delta (default: equal shares), so all their certificates
+        hold at once, and the same set may also be used to choose the fastest of them.
         """
         check_shares(risk, confidence)
-        level = confidence_per_family(confidence, len(self.families))
+        shares = shares or [1 / len(self.families)] * len(self.families)
         p_values = binomial_p_values(np.arange(self.size + 1), self.size, risk)  # one per number of errors
-        return self._choose_fastest([count_certified(p_values[errors], level) for errors in self._split_errors()])
+        passed = [
+            count_certified(p_values[errors], confidence_at(confidence, share))
+            for errors, share in zip(self._split_errors(), shares, strict=True)
+        ]
+        return self._choose_fastest(passed)
 
     def evaluate_naive(self, risk: float) -> CoverageResult:
         """Evaluate the rules chosen by their mean loss on the calibration set, without a guarantee."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretell.certify.outcomes import Outcomes
-from foretell.certify.risk import certify, check_shares, confidence_per_family, too_few
+from foretell.certify.risk import certify, check_shares, confidence_at, next_useful, too_few
 from foretell.engine.certificate import LOSSES
 from foretell.errors import RequestError, one_of
-from foretell.policies.stop.families import ALL, Family, find_families
+from foretell.policies.stop.families import ALL, Family, find_families, share_delta
 from foretell.recipes.text import format_value
 
 Families = str | Family | Sequence[str | Family]
@@ -35,13 +35,21 @@ class RiskGoal:
         return find_families(self.family)
 
     @property
-    def level(self) -> float:
-        """The confidence that each family must reach."""
-        return confidence_per_family(self.confidence, len(self.families))
+    def shares(self) -> dict[str, float]:
+        """The share of delta of each family, by name. They are fixed before any data is seen and add up to 1."""
+        return dict(zip((one.name for one in self.families), share_delta(self.families), strict=True))
+
+    def level(self, family: Family) -> float:
+        """Return the confidence that this family must reach, so that the certificates of all families hold at once."""
+        return confidence_at(self.confidence, self.shares[family.name])
 
     def shortage(self, count: int) -> str | None:
         """Return a message if `count` examples are too few to certify any rule, otherwise None."""
-        return too_few(count, self.risk, self.confidence, len(self.families))
+        return too_few(count, self.risk, self.confidence, max(self.shares.values()))
+
+    def next_useful(self, count: int) -> int:
+        """Return the next number of examples that allows some family one error more than `count` examples do."""
+        return min(next_useful(count, self.risk, self.level(family)) for family in self.families)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ class FamilySearch:
     @classmethod
     def run(cls, family: Family, found: Outcomes, goal: RiskGoal) -> FamilySearch:
         """Test rules from safest to boldest and stop at the first one that fails."""
-        choice = certify(found.losses(goal.loss), goal.risk, goal.level)
+        choice = certify(found.losses(goal.loss), goal.risk, goal.level(family))
         last = -1 if choice.index is None else choice.index
         numbers = zip(choice.risks.tolist(), choice.p_values.tolist(), found.speedups().tolist(), strict=True)
         trials = (

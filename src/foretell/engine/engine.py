@@ -31,7 +31,7 @@ from foretell.engine.options import (
 )
 from foretell.engine.outcome import FailedRequest, Observer, Outcome, Usage
 from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_ids
-from foretell.engine.request import Layout, Request
+from foretell.engine.request import Layout, Request, derive_seed
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.threads import with_threads
 from foretell.errors import ForetellError, RequestError, one_of, show, whole
@@ -393,7 +393,8 @@ class Engine:
         if len(ids) + layout.length - layout.padding > self.context:
             sizes = f"a prompt of {len(ids)} tokens and a window of {layout.length}"
             raise RequestError(f"{sizes} exceed the context of {self.context} tokens that this model supports")
-        return Request(tuple(ids), layout, recipe, template.seed)
+        known = chain(ids, *layout.pins) if template.fills else ids  # the tokens of a text with masks are pinned
+        return Request(tuple(ids), layout, recipe, derive_seed(template.seed, known))
 
     def text(self, tokens: Sequence[int], layout: Layout) -> tuple[str, int]:
         """Return the text of a window and the number of its tokens, up to the first end token after all pins."""

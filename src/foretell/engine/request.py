@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import torch
 from torch import Tensor
@@ -85,6 +86,15 @@ class Request:
         """What the requests of one batch have in common: the recipe without its steps, and the window's length."""
         recipe = self.recipe if self.recipe.steps is None else replace(self.recipe, steps=None)
         return recipe, self.layout.length
+
+
+def derive_seed(seed: int, prompt: Iterable[int]) -> int:
+    """Return the seed of a row, a hash of the call's seed and the prompt's tokens.
+
+    So the noise of a row depends on neither its batch, its place in a list nor the name of an example; different
+    prompts get different noise, and equal ones get equal noise.
+    """
+    return int.from_bytes(blake2b(str([seed, *prompt]).encode(), digest_size=8).digest(), "big") >> 1  # an int64
 
 
 def lay_out(

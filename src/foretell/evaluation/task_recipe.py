@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any
 
 from foretell.engine.engine import Engine
@@ -55,14 +54,9 @@ class TaskRecipe:
         return cls(text, recipe, options | changes)
 
     def template(self, engine: Engine, example: Example, seed: int) -> RequestTemplate:
-        """Return the template for one example. Its noise does not depend on the rest of the batch."""
+        """Return the template for one example."""
         make = engine.fill_template if isinstance(example.prompt, MaskedText) else engine.template
-        template = make(recipe=self.recipe, **(dict(self.options) | dict(example.options)))
-        return replace(template, seed=seed_of(seed, example.id))
-
-
-def seed_of(seed: int, example: str) -> int:
-    return int.from_bytes(blake2b(f"{seed} {example}".encode(), digest_size=4).digest(), "big") >> 1
+        return make(recipe=self.recipe, **{**self.options, **example.options, "seed": seed})
 
 
 def _parse_number(text: str) -> int | str:

@@ -28,6 +28,9 @@ from foretell.policies.stop.sure import Sure
 # Multiples of the published thresholds, from 16 (stops almost never) to 1/8 (almost at once), 8 steps per factor of 2.
 FACTORS = tuple(round(2 ** (4 - step / 8), 4) for step in range(57))
 ALL = "all"  # stands for every family that reads the recipe's own region
+TWINS = {"prophet-min": "prophet", "linear-min": "linear"}  # of one token, the smallest gap is the mean gap
+JUDGE = "judge"
+JUDGE_SHARE = 0.8  # of delta, if other families are searched too: a judge is nearly always the fastest
 STEPS = (256, 192, 128, 96, 64, 48, 40, 32, 28, 24, 20, 18, 16, 14, *range(12, 0, -1))
 
 
@@ -121,7 +124,7 @@ def judge_family(path: str | Path) -> Family:
     examples = judge.head.trained.get("examples", ())
     bars = tuple(16 - step / 4 for step in range(73))  # log-odds, down to -2
     about = "a trained judge's log-odds against a bar"
-    return Family("judge", about, "log-odds", bars, lambda bar: replace(judge, bar=bar), fitted_to=frozenset(examples))
+    return Family(JUDGE, about, "log-odds", bars, lambda bar: replace(judge, bar=bar), fitted_to=frozenset(examples))
 
 
 def with_token_clock(family: Family) -> Family:
@@ -145,7 +148,7 @@ def check_member(rule: Stop, family: str, setting: float, *, parallel: bool) -> 
         known = ranks_family(rule.scale)
     if known is not None:
         right = rule == (with_token_clock(known) if parallel else known).rule(setting)
-    elif family == "judge":
+    elif family == JUDGE:
         right = isinstance(rule, Judge) and rule.bar == setting
     else:
         right = family != "ranks"
@@ -175,3 +178,17 @@ def find_families(names: str | Family | Sequence[str | Family]) -> tuple[Family,
             f"{' and '.join(family.name for family in found)} read different regions; calibrate them one by one"
         )
     return tuple(found)
+
+
+def share_delta(families: Sequence[Family]) -> tuple[float, ...]:
+    """Return the share of delta that each family gets: a judge most of it, the others equal shares of what is left."""
+    others = sum(family.name != JUDGE for family in families)
+    if others in (0, len(families)):
+        return (1 / len(families),) * len(families)
+    return tuple(JUDGE_SHARE if family.name == JUDGE else (1 - JUDGE_SHARE) / others for family in families)
+
+
+def drop_twins(families: Sequence[Family]) -> tuple[Family, ...]:
+    """Drop the families that equal another one of these where the answer is a single token."""
+    names = {family.name for family in families}
+    return tuple(family for family in families if TWINS.get(family.name) not in names)
