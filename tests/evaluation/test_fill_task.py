@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import foretell
-from foretell.certify.outcomes import find_exits, replay_rules
+from foretell.certify.outcomes import find_exits, read_traces, replay_rules
 from foretell.certify.replay import Study, gather_cases
 from foretell.certify.train_judge import LOOKS, collect_features
 from foretell.engine.masked_text import MaskedText
@@ -125,6 +125,9 @@ def test_windows_of_any_length_are_replayed_together(studied: Study, monkeypatch
     rules: list[Stop] = [RULE, Prophet(Linear(0.5, 0.1)), Stable(2), Stable(1)]
     expected = [[trace.replay(rule) for rule in rules] for trace in traces]
     assert len({str(steps) for steps in expected}) > 3
+    calls: list[int] = []
+    read_traces(traces, lambda beliefs, _: calls.append(len(beliefs.tokens)) or beliefs.tokens)  # type: ignore[func-returns-value]
+    assert calls == [1 + 4 + 3 + 3, 40 + 35], "the number of masks makes no difference"
     names = LOOKS["text"]
     alone = torch.cat([features(trace, trace.states(), names) for trace in traces])
     for size in (1, 3, 32):
@@ -142,10 +145,11 @@ def test_windows_of_any_length_are_replayed_together(studied: Study, monkeypatch
 
 def test_the_share_of_the_budget_is_each_texts_own(studied: Study) -> None:
     cases = tuple(replace(case, record=replace(case.record, correct=True)) for case in studied.cases)
-    share = replace(studied, cases=cases).settled_by(0.5, for_good=False)
-    early = [case.first_match is not None and case.first_match < 0.5 * case.record.budget for case in cases]
-    assert share == sum(early) / len(early)
-    assert 0 < share < 1
+    found = replace(studied, cases=cases)
+    for share in (0.25, 0.5, 0.75):
+        early = [case.last_change is not None and case.last_change < share * case.record.budget for case in cases]
+        assert found.settled_by(share, for_good=True) == sum(early) / len(early)
+    assert 0 < sum(early) < len(early)
 
 
 @pytest.mark.parametrize(

@@ -63,5 +63,6 @@ def make_independent(benchmark: Benchmark) -> Benchmark:
     """
     known: Any = benchmark
     if hasattr(benchmark, "inner"):
-        return replace(known, inner=make_independent(known.inner))
-    return replace(known, distinct=False) if hasattr(benchmark, "distinct") else benchmark
+        known = replace(known, inner=make_independent(known.inner))
+    made: Benchmark = replace(known, distinct=False) if hasattr(benchmark, "distinct") else known
+    return made
