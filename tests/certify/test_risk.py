@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from scipy import stats
 
+from foretell.certify.betting import Array, betting_p_values, bounds
 from foretell.certify.risk import (
-    Array,
     binomial_p_values,
     certify,
     count_certified,
     examples_needed,
-    hoeffding_bentkus,
     naive,
     next_useful,
     p_values,
+    spend,
     too_few,
     upper_bound,
 )
@@ -43,8 +41,8 @@ def mean_losses(kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
     else:  # a loss is a share: an example that fails loses nearly everything, as much as makes the mean right
         hardness = rng.random((REPETITIONS, EXAMPLES))
         shares = rng.uniform(0.9, 1.0, (REPETITIONS, EXAMPLES))
-        totals = np.stack([(shares * (hardness < risk / 0.95)).sum(axis=1) for risk in TRUE], axis=1)
-        return totals / EXAMPLES, hoeffding_bentkus(totals, EXAMPLES, RISK)
+        losses = np.stack([shares * (hardness < risk / 0.95) for risk in TRUE], axis=1)
+        return losses.mean(axis=2), betting_p_values(losses, RISK)
     return errors / EXAMPLES, binomial_p_values(errors, EXAMPLES, RISK)
 
 
@@ -65,7 +63,7 @@ def test_a_certificate_is_kept_as_often_as_it_says_and_hardly_more_often(kind: s
 
 
 def test_a_certificate_of_shares_is_kept() -> None:
-    """The bound is not exact, so that less than delta is used, and a larger delta is seen later."""
+    """Betting does not use all of delta, because the losses end before the wealth could reach 1 / delta."""
     risks, found = mean_losses("shares", np.random.default_rng(7))
     certified, hoped = count_certified(found, CONFIDENCE), naive(risks, RISK)
     assert 0 < violations(certified) <= REPETITIONS * (1 - CONFIDENCE)
@@ -77,9 +75,22 @@ def test_a_certificate_of_shares_is_kept() -> None:
 def test_the_simulated_p_values_are_those_of_the_library() -> None:
     rng = np.random.default_rng(3)
     losses = (rng.random(EXAMPLES) < TRUE[:, None]).astype(float)
-    assert p_values(losses, RISK) == pytest.approx(stats.binom.cdf(losses.sum(axis=1), EXAMPLES, RISK))
+    exact = stats.binom.cdf(losses.sum(axis=1), EXAMPLES, RISK)
+    assert p_values(losses, RISK, graded=False) == pytest.approx(exact)
     shares = losses * rng.random(EXAMPLES)
-    assert p_values(shares, RISK) == pytest.approx(hoeffding_bentkus(shares.sum(axis=1), EXAMPLES, RISK))
+    assert p_values(shares, RISK, graded=True).tolist() == betting_p_values(shares, RISK).tolist()
+
+
+def test_the_caller_says_whether_losses_are_graded() -> None:
+    """Graded losses that happen to be 0 or 1 are tested by betting; others than 0 and 1 have no binomial test."""
+    losses = np.zeros((1, 320))
+    assert certify(losses, 0.01, CONFIDENCE, graded=True).p_values == pytest.approx(betting_p_values(losses, 0.01))
+    assert upper_bound(losses[0], 0.95, graded=True) == bounds(losses[0], 1 - 0.95)[1]
+    assert certify(losses, 0.01, CONFIDENCE, graded=True).bound <= 0.01
+    losses[0, 0] = 0.5
+    for refused in (lambda: certify(losses, 0.01, CONFIDENCE), lambda: upper_bound(losses[0], 0.95, graded=False)):
+        with pytest.raises(RequestError, match="graded=True"):
+            refused()
 
 
 def test_the_walk_ends_at_the_first_failure() -> None:
@@ -105,17 +116,19 @@ def test_nothing_certified_is_never_to_stop() -> None:
 
 @pytest.mark.parametrize("risk", [0.005, 0.01, 0.05, 0.5])
 @pytest.mark.parametrize("confidence", [0.6, 0.9, 0.95, 0.99])
-def test_so_many_examples_are_needed_and_no_more(risk: float, confidence: float) -> None:
-    least = examples_needed(risk, confidence)
-    assert certify(np.zeros((1, least)), risk, confidence).index == 0
+@pytest.mark.parametrize("graded", [False, True])
+def test_so_many_examples_are_needed_and_no_more(risk: float, confidence: float, graded: bool) -> None:
+    least = examples_needed(risk, confidence, graded)
+    assert certify(np.zeros((1, least)), risk, confidence, graded).index == 0
     if least > 1:
-        assert certify(np.zeros((1, least - 1)), risk, confidence).index is None
-    assert too_few(least, risk, confidence) is None
-    assert str(least) in (too_few(least - 1, risk, confidence) or "")
+        assert certify(np.zeros((1, least - 1)), risk, confidence, graded).index is None
+    assert too_few(least, risk, confidence, graded=graded) is None
+    assert str(least) in (too_few(least - 1, risk, confidence, graded=graded) or "")
 
 
 def test_the_known_number_for_one_percent() -> None:
     assert examples_needed(0.01, 0.95) == 299
+    assert 299 < examples_needed(0.01, 0.95, graded=True) < 1.1 * 299
     assert examples_needed(1e-17, 0.95) == pytest.approx(3e17, rel=0.01)  # where 1 - risk is 1
 
 
@@ -141,51 +154,29 @@ def test_the_next_useful_number_allows_one_error_more() -> None:
     )
 
 
-def test_bounds_hold_the_mean_and_shrink_with_more_examples() -> None:
+@pytest.mark.parametrize("graded", [False, True])
+def test_bounds_hold_the_mean_and_shrink_with_more_examples(graded: bool) -> None:
     few, many = (np.tile([0.0, 0.0, 0.0, 1.0], n) for n in (10, 100))
-    assert 0.25 < upper_bound(many, 0.95) < upper_bound(few, 0.95) < 1
-    assert upper_bound(many, 0.95) < upper_bound(many, 0.99)
-    assert 0.125 < upper_bound(many / 2, 0.95) < upper_bound(many, 0.95)
-    assert upper_bound(np.full(5, 0.9), 0.95) == upper_bound(np.ones(5), 0.95) == 1.0
-    bound = upper_bound(many / 2, 0.95)
-    assert float(p_values(many / 2, bound)) == pytest.approx(0.05)
+    small, large = (upper_bound(one, 0.95, graded=graded) for one in (many, few))
+    assert 0.25 < small < large < 1
+    assert small < upper_bound(many, 0.99, graded=graded)
 
 
-def test_hoeffding_bentkus_by_hand() -> None:
-    """No loss at all in 100 examples at eps = 5%: Hoeffding's (1 - eps)^n, below e times the same."""
-    assert float(hoeffding_bentkus(np.array(0.0), 100, 0.05)) == pytest.approx(0.95**100)
-    assert float(hoeffding_bentkus(np.array(8.0), 100, 0.05)) == 1.0  # a mean above eps
-    total, mean = 2.5, 0.025
-    entropy = mean * math.log(mean / 0.05) + (1 - mean) * math.log((1 - mean) / 0.95)
-    expected = min(math.exp(-100 * entropy), math.e * stats.binom.cdf(3, 100, 0.05))
-    assert float(hoeffding_bentkus(np.array(total), 100, 0.05)) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("total", "count", "risk", "smaller"),
-    [
-        (0.0, 100, 0.05, "hoeffding"),
-        (0.5, 100, 0.05, "hoeffding"),
-        (4.0, 463, 0.02, "bentkus"),
-        (30.0, 1000, 0.05, "bentkus"),
-    ],
-)
-def test_the_smaller_of_both_bounds_is_taken(total: float, count: int, risk: float, smaller: str) -> None:
-    mean = total / count
-    entropy = (mean * math.log(mean / risk) if mean else 0.0) + (1 - mean) * math.log((1 - mean) / (1 - risk))
-    bounds = {
-        "hoeffding": math.exp(-count * entropy),
-        "bentkus": math.e * stats.binom.cdf(math.ceil(total), count, risk),
-    }
-    assert min(bounds, key=bounds.__getitem__) == smaller
-    assert max(bounds.values()) > 1.1 * bounds[smaller]
-    assert float(hoeffding_bentkus(np.array(total), count, risk)) == pytest.approx(bounds[smaller])
+def test_the_looks_spend_less_than_delta_together() -> None:
+    assert [spend(0.05, look) for look in (1, 2, 3)] == pytest.approx([0.04, 0.008, 0.0016])
+    assert sum(spend(0.05, look) for look in range(1, 300)) == pytest.approx(0.05)
+    for look in (0, -1, True, 1.0):
+        with pytest.raises(RequestError, match="counted from 1"):
+            spend(0.05, look)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="delta must be"):
+        spend(5, 1)
 
 
 @pytest.mark.parametrize("losses", [np.full((1, 3), 1.5), np.full((1, 3), -0.1), np.full((1, 3), np.nan)])
-def test_losses_lie_between_0_and_1(losses: Array) -> None:
-    with pytest.raises(RequestError, match="between 0 and 1"):
-        certify(losses, RISK, CONFIDENCE)
+@pytest.mark.parametrize("graded", [False, True])
+def test_losses_lie_between_0_and_1(losses: Array, graded: bool) -> None:
+    with pytest.raises(RequestError, match="must lie between 0 and 1"):
+        certify(losses, RISK, CONFIDENCE, graded)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (4,)])

@@ -5,20 +5,23 @@ Control" (2021). A rule's null hypothesis is that its risk is above eps. Rules a
 before the losses are seen, each at the full level delta, and testing stops at the first one that is not rejected. So
 the probability that any rejected rule has a risk above eps is at most delta, however the losses of the rules depend on
 each other. The losses need not rise along the order; a good order only lets more rules pass.
+
+Losses that are 0 or 1 are tested with the exact binomial, graded ones, anywhere in [0, 1], by betting. The caller says
+which (`graded`), not the data: graded losses that all happen to be 0 or 1 are still graded.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from foretell.certify.betting import Array, betting_p_values, bounds, check_losses, check_share, zeros_needed
 from foretell.errors import RequestError
 from foretell.evaluation.intervals import scipy_stats
 
-Array = np.ndarray[Any, Any]
+FIRST_LOOK = 0.8  # of delta; every later look gets the same share of what is left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,47 +36,30 @@ class Certified:
     )
 
 
-def certify(losses: Array, risk: float, confidence: float) -> Certified:
+def certify(losses: Array, risk: float, confidence: float, graded: bool = False) -> Certified:
     """Find the boldest rule whose risk is at most `risk` with `confidence`. `losses` [rules, n]: safest rule first."""
     check_shares(risk, confidence)
     values = np.asarray(losses, dtype=float)
     if values.ndim != 2 or 0 in values.shape:
         raise RequestError(f"losses must be a table of rules by examples, got shape {values.shape}")
-    found = p_values(values, risk)
+    found = p_values(values, risk, graded=graded)
     passed = int(count_certified(found, confidence))
-    bound = upper_bound(values[passed - 1], confidence) if passed else 0.0
+    bound = upper_bound(values[passed - 1], confidence, graded=graded) if passed else 0.0
     return Certified(passed - 1 if passed else None, values.mean(axis=-1), found, bound)
 
 
-def p_values(losses: Array, risk: float) -> Array:
-    """Return valid p-values [...] of "the mean loss is above `risk`", from losses [..., n] between 0 and 1."""
-    values = np.asarray(losses, dtype=float)
-    if not ((values >= 0) & (values <= 1)).all():  # also refuses NaN
-        raise RequestError("losses must lie between 0 and 1")
-    total, count = values.sum(axis=-1), values.shape[-1]
-    return binomial_p_values(total, count, risk) if _is_binary(values) else hoeffding_bentkus(total, count, risk)
+def p_values(losses: Array, risk: float, *, graded: bool) -> Array:
+    """Return valid p-values [...] of "the mean loss is above `risk`", from losses [..., n]."""
+    if graded:
+        return betting_p_values(losses, risk)
+    errors = _check_binary(losses)
+    return binomial_p_values(errors.sum(axis=-1), errors.shape[-1], risk)
 
 
 def binomial_p_values(errors: Array, count: int, risk: float) -> Array:
     """Return the binomial probability of at most `errors` errors among `count` examples at an error rate of `risk`."""
     found: Array = scipy_stats().binom.cdf(errors, count, risk)
     return found
-
-
-def hoeffding_bentkus(total: Array, count: int, risk: float) -> Array:
-    """Return the smaller of Hoeffding's and Bentkus' tail bounds for losses in [0, 1] that add up to `total`.
-
-    exp(-n h(min(mean, eps), eps)) with h the binary relative entropy, and e P(Bin(n, eps) <= ceil(total)):
-    Bates, Angelopoulos, Lei, Malik and Jordan, "Distribution-free, risk-controlling prediction sets" (2021).
-    """
-    binomial = scipy_stats().binom
-    from scipy.special import rel_entr  # noqa: PLC0415  scipy is an extra
-
-    mean = np.minimum(np.asarray(total) / count, risk)
-    hoeffding = np.exp(-count * (rel_entr(mean, risk) + rel_entr(1 - mean, 1 - risk)))
-    bentkus = math.e * binomial.cdf(np.ceil(total), count, risk)
-    smaller: Array = np.minimum(hoeffding, bentkus)
-    return smaller
 
 
 def count_certified(p_values: Array, confidence: float) -> Array:
@@ -93,30 +79,40 @@ def naive(risks: Array, risk: float) -> Array:
     return np.where(kept.any(axis=-1), last, 0)
 
 
-def upper_bound(losses: Array, confidence: float) -> float:
+def upper_bound(losses: Array, confidence: float, *, graded: bool) -> float:
     """Return an upper confidence bound of one rule's risk from its losses [n]: Clopper-Pearson for zeros and ones.
 
     It is valid only for a rule that was fixed in advance; a rule that was chosen by its losses is bounded by eps.
     """
-    values = np.asarray(losses, dtype=float)
-    total, count = float(values.sum()), len(values)
-    if _is_binary(values):
-        test = scipy_stats().binomtest(round(total), count, alternative="less")
-        return float(test.proportion_ci(confidence, method="exact").high)
-    if math.ceil(total) == count:
-        return 1.0
-
-    def above(risk: float) -> float:
-        return float(hoeffding_bentkus(np.asarray(total), count, risk)) - (1 - confidence)
-
-    from scipy.optimize import brentq  # noqa: PLC0415
-
-    return float(brentq(above, max(total / count, 1e-12), 1 - 1e-12))
+    if graded:
+        return bounds(losses, 1 - confidence)[1]
+    errors = _check_binary(losses)
+    test = scipy_stats().binomtest(round(errors.sum()), len(errors), alternative="less")
+    return float(test.proportion_ci(confidence, method="exact").high)
 
 
-def examples_needed(risk: float, confidence: float) -> int:
-    """Return the fewest examples that can certify a rule without errors: the least n with (1 - eps)^n <= delta."""
+def spend(delta: float, look: int) -> float:
+    """Return the part of `delta` for one look, counted from 1: 0.8, 0.16, 0.032, ... of it.
+
+    Each look may be wrong with the probability that it is given. The parts are delta * 0.8 * 0.2^(look - 1), a
+    geometric series whose sum over any number of looks stays below delta * 0.8 / (1 - 0.2) = delta. So the probability
+    that any look is wrong is at most delta, although nobody said in advance how many there would be, and even if the
+    same examples are looked at again.
+    """
+    check_share("delta", delta)
+    if isinstance(look, bool) or not isinstance(look, int) or look < 1:
+        raise RequestError(f"looks are counted from 1, got {look!r}")
+    return delta * FIRST_LOOK * (1 - FIRST_LOOK) ** (look - 1)
+
+
+def examples_needed(risk: float, confidence: float, graded: bool = False) -> int:
+    """Return the fewest examples that can certify a rule without errors.
+
+    For 0/1 losses this is the least n with (1 - eps)^n <= delta. Betting on graded losses needs some percent more.
+    """
     check_shares(risk, confidence)
+    if graded:
+        return zeros_needed(risk, 1 - confidence)
     guess = math.ceil(math.log(1 - confidence) / math.log1p(-risk))  # rounding may be off by one
     near = range(max(1, guess - 1), guess + 1)
     return next((count for count in near if binomial_p_values(np.zeros(()), count, risk) <= 1 - confidence), guess + 1)
@@ -145,13 +141,13 @@ def confidence_at(confidence: float, share: float) -> float:
     return 1 - share * (1 - confidence)
 
 
-def too_few(count: int, risk: float, confidence: float, share: float = 1.0) -> str | None:
+def too_few(count: int, risk: float, confidence: float, share: float = 1.0, graded: bool = False) -> str | None:
     """Return a message if `count` examples are too few to certify a rule at `share` of delta, otherwise None."""
     level = confidence_at(confidence, share)
-    least = examples_needed(risk, level)
+    least, one = examples_needed(risk, level, graded), examples_needed(risk, confidence, graded)
     if count >= least:
         return None
-    alone = f"; several families share the error probability, and one alone needs {examples_needed(risk, confidence)}"
+    alone = f"; several families share the error probability, and one alone needs {one}"
     return (
         f"{count} examples cannot show a risk of at most {100 * risk:.4g}% with confidence {confidence:g}: "
         f"at least {least} are needed without a single error, {next_useful(least, risk, level)} with one"
@@ -160,11 +156,15 @@ def too_few(count: int, risk: float, confidence: float, share: float = 1.0) -> s
 
 
 def check_shares(risk: float, confidence: float) -> None:
-    """Raises RequestError unless both lie strictly between 0 and 1: the limits need no data or infinite data."""
-    for name, value in (("risk", risk), ("confidence", confidence)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-            raise RequestError(f"{name} must be a number above 0 and below 1 (1% is 0.01), got {value!r}")
+    """Raises RequestError unless both lie strictly between 0 and 1."""
+    check_share("risk", risk)
+    check_share("confidence", confidence)
 
 
-def _is_binary(values: Array) -> bool:
-    return bool(((values == 0) | (values == 1)).all())
+def _check_binary(losses: Array) -> Array:
+    values = check_losses(losses)
+    if not ((values == 0) | (values == 1)).all():
+        raise RequestError(
+            "losses between 0 and 1 are graded: say so (graded=True), since the binomial test is for 0 and 1"
+        )
+    return values
