@@ -10,6 +10,9 @@ import pytest
 from foretell import load
 from foretell.engine.certificate import read_certificate
 from foretell.evaluation.manifest import read_manifest
+from foretell.policies.stop.families import FAMILIES
+from foretell.policies.stop.never import Never
+from foretell.recipes.text import format_value
 from tests.cli.conftest import WORDS, Run
 
 PROMPTS = [f"Tom has {number} boxes with {number + 1} apples each ." for number in range(2, 18)]
@@ -34,7 +37,7 @@ def test_the_table_shows_the_rules_near_the_chosen_one(run: Run, checkpoint: Pat
     near, whole = run(*words).stdout, run(*words, "--grid").stdout
     assert near.count("x  ") < whole.count("x  ") == 57
     fastest = [line.split() for line in whole.splitlines() if line.endswith(("yes  ", "yes"))][-1]
-    assert float(fastest[0]) == read_certificate(rule).setting
+    assert float(fastest[0]) == FAMILIES["prophet"].settings[read_certificate(rule).rung or 0]
 
 
 def test_generate_uses_it(run: Run, checkpoint: Path, rule: Path) -> None:
@@ -48,7 +51,7 @@ def test_generate_uses_it(run: Run, checkpoint: Path, rule: Path) -> None:
     plain = run("generate", checkpoint, WORDS, "--stop", "prophet(tau=linear(0,0))", "--json")
     assert json.loads(plain.stdout)["steps"] == 1
     wrong = run("generate", checkpoint, WORDS, "--stop", rule.parent / "none.json", code=2)
-    assert "cannot read the stopping rule" in wrong.stderr
+    assert "cannot read the certified recipe" in wrong.stderr
 
 
 def test_a_mismatch_fails_or_decodes_in_full(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
@@ -73,12 +76,12 @@ def test_eval_and_sweep_use_it(run: Run, checkpoint: Path, rule: Path, tmp_path:
     words = ("--task", "choice", "--limit", "2", "--stop", rule)
     done = run("eval", checkpoint, *words, "--out", tmp_path / "eval")
     used = read_manifest(tmp_path / "eval")["recipes"]
-    assert used["prophet"]["recipe"] == f"full block_length=16 stop={read_certificate(rule).stop}"
+    assert used["prophet"]["recipe"] == f"full block_length=16 stop={format_value(read_certificate(rule).rule)}"
     assert used["full"]["recipe"] == "full block_length=16"
     assert "warning: this stopping rule was certified on a set of prompts, not choice" in done.stderr
     run("sweep", checkpoint, *words, "--vary", "steps=3,4", "--out", tmp_path / "sweep")
     swept = read_manifest(tmp_path / "sweep")["recipes"]
-    assert all(read_certificate(rule).stop in one["recipe"] for one in swept.values())
+    assert all(format_value(read_certificate(rule).rule) in one["recipe"] for one in swept.values())
     assert len(swept) == 3
     wrong = run("eval", checkpoint, *words, "--recipe", "full", "--out", tmp_path / "none", code=2)
     assert "none of full stops early" in wrong.stderr
@@ -100,7 +103,7 @@ def test_too_few_examples_are_reported_before_and_after(run: Run, checkpoint: Pa
     says = "3 examples cannot show a risk of at most 1% with confidence 0.95: at least 505 are needed"
     assert done.stderr.startswith(f"warning: {says}")
     assert f"Nothing is certified, so the rule never stops: {says}" in " ".join(done.stdout.split())
-    assert read_certificate(out).stop == "never"
+    assert read_certificate(out).rule == Never()
 
 
 @pytest.mark.parametrize(
@@ -136,13 +139,13 @@ def test_a_judge_is_trained_and_calibrated(run: Run, checkpoint: Path, rule: Pat
     assert "judge on prompts, n = 16" in done.stdout
     found = read_certificate(out)
     live = run("generate", checkpoint, WORDS, "--recipe", "full", "--stop", out, "--json")
-    assert json.loads(live.stdout)["steps"] == load(checkpoint).generate(WORDS, stop=found.stop).steps
+    assert json.loads(live.stdout)["steps"] == load(checkpoint).generate(WORDS, stop=found.rule).steps
     both = run(
         "calibrate", checkpoint, "--prompts", more, "--judge", judge, "--family", "entropy", "--out", out, *GOAL[:4]
     )
     assert "The fastest certified rule of each family" in both.stdout
     assert "2 families of rules were tried" in both.stdout
-    assert read_certificate(out).family in ("entropy", "judge")
+    assert read_certificate(out).ladder in ("entropy", "judge")
 
 
 @pytest.mark.parametrize("command", ["eval", "calibrate"])

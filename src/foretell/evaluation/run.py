@@ -12,10 +12,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from foretell.engine.certificate import Certificate, stop_of
+from foretell.engine.certificate import WINDOW_OPTIONS, Certificate, recipe_of, stop_of
 from foretell.engine.engine import MOST_THREADS, Completion, Engine, load
 from foretell.engine.folder import folder_of, layouts_of
-from foretell.engine.options import Options, model_defaults
+from foretell.engine.options import NEEDS_FILE, Options, model_defaults
 from foretell.engine.trace_files import save_traces
 from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, whole
 from foretell.evaluation.benchmark import Benchmark, Example, make_independent, make_strict
@@ -110,6 +110,11 @@ class PreparedEvaluation:
         recipes = tuple(TaskRecipe.of(text, benchmark, evaluation.options) for text in evaluation.recipes)
         if "stop" in evaluation.options and not any("stop" in recipe.options for recipe in recipes):
             raise RequestError(f"none of {', '.join(evaluation.recipes)} stops early, so there is no rule to replace")
+        asked = evaluation.options.get("on_mismatch", "warn")
+        if asked != "warn" and not any("on_mismatch" in recipe.options for recipe in recipes):
+            raise RequestError(NEEDS_FILE.format(asked))
+        if len({recipe.name for recipe in recipes}) < len(recipes):
+            raise RequestError(f"each recipe needs its own name, got {', '.join(recipe.name for recipe in recipes)}")
         examples = benchmark.examples(evaluation.source, evaluation.limit, evaluation.seed)
         if not examples:
             raise RequestError(f"{evaluation.task} has no examples")
@@ -159,6 +164,10 @@ class PreparedEvaluation:
             remarks.append(
                 f"this stopping rule was certified on {rule.task or 'a set of prompts'}, not {self.evaluation.task}"
             )
+        for recipe in self.recipes:
+            if recipe.certificate is not None and recipe.certificate.task != self.evaluation.task:
+                where = recipe.certificate.task or "a set of prompts"
+                remarks.append(f"{recipe.name} was certified on {where}, not {self.evaluation.task}")
         return list(dict.fromkeys(remarks))
 
     def check(self) -> None:
@@ -227,9 +236,16 @@ class PreparedEvaluation:
 def _with_layout(evaluation: Evaluation, find_folder: Callable[[], Path]) -> Evaluation:
     """Replace the name of a layout by its options from the model's folder; prompts have a default layout.
 
-    Options that were given explicitly override those of the layout.
+    Options that were given explicitly override those of the layout. If none describes the window of prompts, it is that
+    of the first recipe from a file.
     """
     options = dict(evaluation.options)
+    if evaluation.task == Prompts.name and not any(name in options for name in WINDOW_OPTIONS):
+        files = (one for one in map(recipe_of, evaluation.recipes) if isinstance(one, Certificate))
+        if certified := next((one.options for one in files if one.options), None):
+            options = dict(certified) | options
+            if "layout" not in options:
+                return replace(evaluation, options=options)
     name = options.pop("layout", None)
     if name is None and evaluation.task != Prompts.name:
         return evaluation
