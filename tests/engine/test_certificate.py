@@ -60,7 +60,7 @@ def certificate(engine: foretell.Engine) -> Certificate:
 
 
 def with_recipe(certificate: Certificate, recipe: str, **changes: Any) -> Certificate:
-    return replace(certificate, **{"recipe": recipe, "rungs": [recipe], "rung": 0} | changes)
+    return replace(certificate, recipe=recipe, rungs=[recipe], rung=0, **changes)
 
 
 def with_rule(certificate: Certificate, rule: str) -> Certificate:
@@ -397,7 +397,8 @@ def test_a_digest_cannot_be_left_out(certificate: Certificate, file: Path) -> No
 )
 def test_a_malformed_file_is_refused(engine: foretell.Engine, file: Path, changes: dict[str, Any], says: str) -> None:
     broken(file, **changes)
-    for given in ({"stop": file}, {"recipe": file}):
+    for name in ("stop", "recipe"):
+        given: dict[str, Any] = {name: file}
         with pytest.raises(StorageError) as raised:
             engine.template(**given)
         assert "rule.json is not a certified recipe or stopping rule" in str(raised.value)
@@ -417,7 +418,14 @@ def write_old(file: Path, certificate: Certificate, **changes: Any) -> None:
 
 def test_a_file_with_only_a_rule_becomes_a_ladder_of_one(certificate: Certificate, judge: str, file: Path) -> None:
     unknown: dict[str, Any] = {"options": {}, "device": None, "compile": None, "torch": None}
-    made = {"rungs": [certificate.recipe], "rung": 0, "pilot": 0, "look": 1, "delta": 0.05, "cost": "steps"}
+    made: dict[str, Any] = {
+        "rungs": [certificate.recipe],
+        "rung": 0,
+        "pilot": 0,
+        "look": 1,
+        "delta": 0.05,
+        "cost": "steps",
+    }
     write_old(file, certificate)
     assert read_certificate(file) == replace(certificate, **made, **unknown)
     judged = with_rule(certificate, format_value(Judge(judge)))
