@@ -193,6 +193,68 @@ def test_another_task_is_noted(made: Calibrated, checkpoint: Path, home: Path, t
         PreparedEvaluation.prepare(replace(what, recipes=("full",)))
 
 
+def test_its_file_is_a_recipe_of_an_evaluation(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
+    """Decoded live: the same steps as the replay, whatever the task prefers."""
+    rule = str(home / "rule.json")
+    what = Evaluation(
+        str(checkpoint), "choice", ("full", rule), tmp_path, limit=EXAMPLES, seed=3,
+        options={"steps": 5, "block_length": 4},
+    )  # fmt: skip
+    bench = PreparedEvaluation.prepare(what)
+    assert bench.notes() == []
+    assert str(bench.recipes[1].recipe) == bench.manifest()["recipes"]["rule.json"]["recipe"] == made.certificate.recipe
+    steps = [one.steps for one in evaluate(what) if one.recipe == "rule.json"]
+    assert 29 * EXAMPLES / sum(steps) == pytest.approx(made.certificate.speedup, abs=1e-3)
+    other = replace(what, task="sudoku", limit=1, options={})
+    assert "rule.json was certified on choice, not sudoku" in PreparedEvaluation.prepare(other).notes()
+
+
+def test_a_mismatch_is_for_the_recipes_that_have_a_certificate(
+    made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path
+) -> None:
+    rule = str(home / "rule.json")
+    what = Evaluation(str(checkpoint), "choice", ("prophet", rule), tmp_path, limit=1, options={"on_mismatch": "full"})
+    assert PreparedEvaluation.prepare(what).recipes[0].recipe.stop == Prophet()
+    wider = PreparedEvaluation.prepare(replace(what, options={"on_mismatch": "full", "max_new_tokens": 40}))
+    assert [one["recipe"] for one in wider.manifest()["recipes"].values()][1] == made.certificate.against
+    with pytest.raises(RequestError, match="does not hold here"):
+        PreparedEvaluation.prepare(replace(what, options={"on_mismatch": "fail", "temperature": 0.5}))
+    with pytest.raises(RequestError, match="on_mismatch=full needs the file of a certificate"):
+        PreparedEvaluation.prepare(replace(what, recipes=("full", "prophet")))
+    with pytest.raises(RequestError, match="recipe and stop are both files of certificates"):
+        PreparedEvaluation.prepare(replace(what, options={"stop": rule}))
+    copy = tmp_path / "rule.json"
+    made.certificate.save(copy)
+    with pytest.raises(RequestError, match=r"each recipe needs its own name, got rule\.json, rule\.json"):
+        PreparedEvaluation.prepare(replace(what, recipes=(rule, str(copy))))
+
+
+def test_prompts_have_the_window_of_a_certified_recipe(made: Calibrated, checkpoint: Path, tmp_path: Path) -> None:
+    """All recipes have, also those without a certificate."""
+    model, rule = tmp_path / "model", tmp_path / "rule.json"
+    model.mkdir()
+    for path in checkpoint.iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    layouts = {"a": {"max_new_tokens": 20, "block_length": 4, "answer_start": 3, "answer_length": 2}, "b": LAYOUT}
+    (model / "foretell.json").write_text(json.dumps({"default": "a", "layouts": layouts}))
+    (tmp_path / "p.txt").write_text("Tom has 3 boxes.")
+
+    def layouts_of(**options: Any) -> list[tuple[int, Any, Any]]:
+        what = Evaluation(
+            str(model), "prompts", ("full", str(rule)), tmp_path / "e", source=tmp_path / "p.txt", options=options
+        )
+        bench = PreparedEvaluation.prepare(what)
+        orders = [one.template(bench.engine, bench.examples[0], 0) for one in bench.recipes]
+        return [(one.layout.length, one.layout.answer, one.recipe.block_length) for one in orders]
+
+    made.certificate.save(rule)
+    assert layouts_of() == [(32, (31, 1), 4), (32, (31, 1), 16)]
+    assert layouts_of(max_new_tokens=24) == [(24, (3, 2), 4), (24, (3, 2), 16)]
+    replace(made.certificate, options={"layout": "b"}).save(rule)
+    assert layouts_of() == [(12, (10, 2), 6), (12, (10, 2), 16)]
+    assert layouts_of(layout="a") == [(20, (3, 2), 4), (20, (3, 2), 16)]
+
+
 def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "rule.json"
     what = evaluation_for(str(checkpoint), "choice", None, "full", out, None, {}, limit=3)

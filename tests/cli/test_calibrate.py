@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,47 @@ def test_generate_uses_it(run: Run, checkpoint: Path, rule: Path) -> None:
     assert "cannot read the certified recipe" in wrong.stderr
 
 
+def test_generate_uses_it_as_a_recipe(run: Run, checkpoint: Path, rule: Path) -> None:
+    words = ("generate", checkpoint, WORDS, "--recipe", rule, "--json")
+    early = run(*words)
+    assert json.loads(early.stdout)["steps"] == load(checkpoint).generate(WORDS, stop=rule).steps
+    assert "warning:" not in early.stderr
+    changed = run(*words, "--set", "guidance=0.5", "--set", "stop.tau.high=0", "--steps", "5")
+    assert "warning: the certificate of this recipe does not hold here" in changed.stderr
+    assert "steps is 5, not none; guidance is 0.5, not 0.0; stop is prophet(tau=staged(high=0.0," in changed.stderr
+    full = run(*words, "--temperature", "0.5", "--on-mismatch", "full")
+    assert json.loads(full.stdout)["steps"] == 21
+    assert "warning: so it is decoded with full block_length=8 instead" in full.stderr
+    assert "does not hold here" in run(*words, "--steps", "5", "--on-mismatch", "fail", code=2).stderr
+    text = run("generate", checkpoint, WORDS, "--recipe", f"{rule} steps=16", code=2)
+    assert "a recipe's file takes no settings after its name" in text.stderr
+    both = run(*words, "--stop", rule, code=2)
+    assert "recipe and stop are both files of certificates" in both.stderr
+    assert "cannot read the certified recipe" in run(*words[:4], rule.parent / "none.json", code=2).stderr
+    watched = run("generate", checkpoint, WORDS, "--recipe", rule, "--watch")
+    assert "rule.json" in watched.stdout
+    filled = run("fill", checkpoint, "Tom has [MASK] boxes .", "--recipe", rule, "--json")
+    assert "it is for windows after a prompt, not for masks" in filled.stderr
+
+
+def test_it_is_shown_in_plain_words(run: Run, rule: Path, tmp_path: Path) -> None:
+    found, shown = read_certificate(rule), " ".join(run("recipes", rule).stdout.split())
+    assert f"rule.json certified at {found.speedup:.2f}x fewer steps {found.recipe}" in shown
+    assert "With confidence 0.9, stopping early gives a different answer than full decoding on at most 30%" in shown
+    assert "for a window of 24 positions, the answer 2 tokens at 22 against full block_length=8" in shown
+    assert "examples 16 of a set of prompts, seed 0 risk at most 0.3 (consistency) with confidence 0.9; " in shown
+    assert f"ladder prophet, rung {(found.rung or 0) + 1} of 57 look 1, tested at delta = 0.1" in shown
+    none = replace(found, certified=False, recipe=found.against, rung=None)
+    replace(none, fills=True, pilot=7, compile=True, torch=None).save(tmp_path / "none.json")
+    shown = " ".join(run("recipes", tmp_path / "none.json").stdout.split())
+    assert shown.startswith("none.json nothing is certified full block_length=8 With confidence 0.9")
+    assert "float32, cpu, compiled for texts with masks against" in shown
+    assert "seed 0, after a pilot of 7" in shown
+    assert "ladder" not in shown
+    replace(found, window=None).save(tmp_path / "loose.json")
+    assert "windows that differ from example to example" in run("recipes", tmp_path / "loose.json").stdout
+
+
 def test_a_mismatch_fails_or_decodes_in_full(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
     words = ("generate", checkpoint, WORDS, "--stop", rule, "--steps", "5", "--json")
     failed = run(*words, "--on-mismatch", "fail", code=2)
@@ -85,6 +127,27 @@ def test_eval_and_sweep_use_it(run: Run, checkpoint: Path, rule: Path, tmp_path:
     assert len(swept) == 3
     wrong = run("eval", checkpoint, *words, "--recipe", "full", "--out", tmp_path / "none", code=2)
     assert "none of full stops early" in wrong.stderr
+
+
+def test_eval_uses_it_as_a_recipe(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:
+    words = ("eval", checkpoint, "--limit", "2", "--recipe", "full", "--recipe", rule, "--out")
+    done = run(*words, tmp_path / "choice", "--task", "choice")
+    assert "warning: rule.json was certified on a set of prompts, not choice" in done.stderr
+    assert "the window has 32 positions, not 24" in done.stderr
+    used = read_manifest(tmp_path / "choice")["recipes"]
+    assert [*used] == ["full", "rule.json"]
+    assert used["rule.json"]["recipe"] == read_certificate(rule).recipe, "not with the block length of the task"
+    assert "rule.json" in done.stdout
+    again = run(*words, tmp_path / "choice", "--task", "choice")
+    assert "4/4" not in again.stderr, "nothing is decoded twice"
+    mine = ("--task", "prompts", "--data", rule.parent / "prompts.txt")
+    done = run(*words, tmp_path / "mine", *mine)
+    assert "certified" not in done.stderr
+    assert "does not hold" not in done.stderr
+    used = read_manifest(tmp_path / "mine")["recipes"]
+    assert used["full"]["recipe"] == "full block_length=8", "as the model prefers"
+    extended = run("sweep", checkpoint, *mine, "--base", rule, "--vary", "steps=3", "--out", tmp_path / "s", code=2)
+    assert "a recipe's file takes no settings after its name" in extended.stderr
 
 
 def test_a_trace_is_replayed_with_it(run: Run, checkpoint: Path, rule: Path, tmp_path: Path) -> None:

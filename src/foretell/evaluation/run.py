@@ -160,14 +160,11 @@ class PreparedEvaluation:
                 "is the share of answers that equal the first recipe's"
             )
         rule = stop_of(self.evaluation.options["stop"]) if "stop" in self.evaluation.options else None
-        if isinstance(rule, Certificate) and rule.task != self.evaluation.task:
-            remarks.append(
-                f"this stopping rule was certified on {rule.task or 'a set of prompts'}, not {self.evaluation.task}"
-            )
-        for recipe in self.recipes:
-            if recipe.certificate is not None and recipe.certificate.task != self.evaluation.task:
-                where = recipe.certificate.task or "a set of prompts"
-                remarks.append(f"{recipe.name} was certified on {where}, not {self.evaluation.task}")
+        certificates: dict[str, object] = {recipe.name: recipe.certificate for recipe in self.recipes}
+        for name, certificate in {"this stopping rule": rule, **certificates}.items():
+            if isinstance(certificate, Certificate) and (certificate.task or Prompts.name) != self.evaluation.task:
+                where = certificate.task or "a set of prompts"
+                remarks.append(f"{name} was certified on {where}, not {self.evaluation.task}")
         return list(dict.fromkeys(remarks))
 
     def check(self) -> None:
@@ -240,17 +237,22 @@ def _with_layout(evaluation: Evaluation, find_folder: Callable[[], Path]) -> Eva
     of the first recipe from a file.
     """
     options = dict(evaluation.options)
-    if evaluation.task == Prompts.name and not any(name in options for name in WINDOW_OPTIONS):
-        files = (one for one in map(recipe_of, evaluation.recipes) if isinstance(one, Certificate))
-        if certified := next((one.options for one in files if one.options), None):
-            options = dict(certified) | options
-            if "layout" not in options:
-                return replace(evaluation, options=options)
-    name = options.pop("layout", None)
+    certified = _certified_window(evaluation)
+    name = options.pop("layout", certified.pop("layout", None))
     if name is None and evaluation.task != Prompts.name:
         return evaluation
-    described = model_defaults(Options(layout=name), layouts_of(find_folder()))
+    described = dict(model_defaults(Options(layout=name), layouts_of(find_folder())))
+    if certified:
+        described = {key: value for key, value in described.items() if key not in WINDOW_OPTIONS} | certified
     return replace(evaluation, options={**described, **options})
+
+
+def _certified_window(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the window of the first recipe from a file, if prompts are decoded and no option describes theirs."""
+    if evaluation.task != Prompts.name or any(name in evaluation.options for name in WINDOW_OPTIONS):
+        return {}
+    files = (one for one in map(recipe_of, evaluation.recipes) if isinstance(one, Certificate))
+    return next((dict(one.options) for one in files), {})
 
 
 def _vocabulary_error(evaluation: Evaluation, engine: Engine) -> VocabularyError:
