@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import lines, read_records
 from foretell.evaluation.report import report
 from foretell.evaluation.run import Evaluation, evaluate
+from foretell.policies.stop.never import Never
 
 OLD = Path(__file__).parent / "stored" / "0.1.0"
 DUAL = "prophet cache=dual(window=near(8))"
@@ -42,7 +44,20 @@ def test_a_certificate() -> None:
     found = read_certificate(OLD / "rule.json")
     assert (found.version, found.certified, found.examples, found.risk) == ("0.1.0", True, 40, 0.3)
     assert found.rule == foretell.parse("full stop=prophet(tau=staged(0.9375,0.625,0.3125),reduce=min)").stop
-    assert found.holds_for == foretell.parse("full block_length=16")
+    assert replace(found.chosen, stop=Never()) == found.compared_with == foretell.parse("full block_length=16")
+    assert (found.rungs, found.rung, found.ladder) == ([found.recipe], 0, "prophet-min")
+    assert (found.cost, found.look, found.delta, found.options, found.sealed) == ("steps", 1, 0.05, {}, False)
+
+
+def test_a_certified_recipe() -> None:
+    """The rule was written before whole recipes were certified, by the same command."""
+    rule, tuned = (read_certificate(OLD.parent / "0.2.0" / name) for name in ("rule.json", "tuned.json"))
+    assert (tuned.recipe, tuned.rung, len(tuned.rungs)) == (rule.recipe, 56, 57)
+    assert tuned.options == {"max_new_tokens": 32, "suffix": "The answer is", "answer_length": 1}
+    new = {name: getattr(tuned, name) for name in ("options", "device", "compile", "torch", "rungs", "rung")}
+    assert replace(rule, **new) == tuned
+    differs = foretell.load("tiny").template(recipe=replace(tuned, torch=None, version=foretell.__version__)).notes
+    assert differs == ()
 
 
 def test_a_certificate_holds_for_the_model_of_then() -> None:
@@ -53,7 +68,10 @@ def test_a_certificate_holds_for_the_model_of_then() -> None:
         "stop": OLD / "rule.json",
         "on_mismatch": "fail",
     }
-    assert engine.template(**asked).notes == (NO_DIGEST,)
+    version = f"certified with foretell 0.1.0, not {foretell.__version__}; in rare cases this changes a token"
+    assert engine.template(**asked).notes == (NO_DIGEST, version)
+    del asked["stop"]
+    assert engine.template(**asked | {"recipe": OLD / "rule.json"}).notes == (NO_DIGEST, version)
 
 
 def test_results() -> None:

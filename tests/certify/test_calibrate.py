@@ -22,6 +22,8 @@ from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate
 from foretell.policies.region.masked import Masked
 from foretell.policies.stop.families import FAMILIES, Family, with_token_clock
+from foretell.policies.stop.never import Never
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
 from foretell.recipes.text import format_value
@@ -52,7 +54,9 @@ def test_the_boldest_rule_before_the_first_failure(made: Calibrated) -> None:
     assert [trial.certified for trial in trials] == [index <= last for index in range(len(trials))]
     chosen = trials[last]
     assert found.certified
-    assert (found.stop, found.setting) == (chosen.stop, chosen.setting)
+    assert (format_value(found.rule), found.rung, found.ladder) == (chosen.stop, last, "prophet-min")
+    assert found.rungs == [f"full block_length=16 stop={trial.stop}" for trial in trials]
+    assert (found.cost, found.look, found.delta, found.pilot, found.fills) == ("steps", 1, 0.1, 0, False)
     assert found.empirical_risk == pytest.approx(chosen.empirical_risk, abs=1e-6)
     assert found.speedup == pytest.approx(chosen.speedup, abs=1e-4)
     assert found.empirical_risk <= found.upper_bound <= found.risk == 0.2
@@ -84,8 +88,8 @@ def test_it_does_so_with_a_cache(checkpoint: Path, tmp_path: Path) -> None:
     rule, recipe = tmp_path / "rule.json", "dual block_length=8"
     found = calibrate(str(checkpoint), task="choice", recipe=recipe, out=rule, **asked, **GOAL).certificate
     assert found.certified
-    assert found.holds_for == foretell.parse(recipe)
-    recipes = (recipe, f"{recipe} stop={found.stop}")
+    assert replace(found.chosen, stop=Never()) == foretell.parse(recipe)
+    recipes = (recipe, f"{recipe} stop={format_value(found.rule)}")
     done = evaluate(Evaluation(str(checkpoint), "choice", recipes, tmp_path / "live", **asked))
     early = [one.steps for one in done if one.recipe == recipes[1]]
     assert EXAMPLES * 29 / sum(early) == pytest.approx(found.speedup, abs=1e-3)
@@ -98,10 +102,9 @@ def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, 
     rule = tmp_path / "rule.json"
     found = calibrate(str(checkpoint), against="full", out=rule, **asked, **wish)
     alone = calibrate(str(checkpoint), work=rule.with_suffix(".work"), **asked, **wish)
-    assert (found.certificate.recipe, found.certificate.against) == (
-        "full steps=16 block_length=16", "full block_length=16",
-    )  # fmt: skip
-    assert alone.certificate.against == alone.certificate.recipe
+    assert found.certificate.against == "full block_length=16"
+    assert found.certificate.chosen.steps == 16
+    assert alone.certificate.against == "full steps=16 block_length=16"
     assert "gives a different answer than 'full'" in found.certificate.says
     full = {one.id: one for one in read_records(home / "rule.work")}
     half = {one.id: one for one in read_records(rule.with_suffix(".work"))}
@@ -144,11 +147,11 @@ def test_every_wish_changes_the_rule(made: Calibrated, checkpoint: Path, home: P
 
     assert bold(other(risk=0.6)) > bold(made) > bold(other(risk=0.11))
     assert bold(other(confidence=0.6)) > bold(made) > bold(other(confidence=0.99))
-    assert other(family="persistence").certificate.stop.startswith("persistent(")
+    assert isinstance(other(family="persistence").certificate.rule, Persistent)
     # Nothing that random weights answer is right, so nothing right is lost: the boldest rule of all.
     assert bold(other(loss="success")) == len(made.search.trials) > bold(made)
     own = Family("mine", "two lines", "start", (50.0, 0.0), lambda start: Prophet(Linear(start, start)))
-    assert other(family=own, risk=0.9).certificate.family == "mine"
+    assert other(family=own, risk=0.9).certificate.ladder == "mine"
 
 
 def test_several_families_share_the_doubt(made: Calibrated, checkpoint: Path, home: Path) -> None:
@@ -160,7 +163,7 @@ def test_several_families_share_the_doubt(made: Calibrated, checkpoint: Path, ho
     speeds = [one.certificate.speedup for one in alone]
     assert len({*speeds}) == 2
     assert both.certificate.speedup == max(speeds)
-    assert both.certificate.family == alone[speeds.index(max(speeds))].certificate.family
+    assert both.certificate.ladder == alone[speeds.index(max(speeds))].certificate.ladder
     assert both.certificate.says.endswith("; 2 families of rules were tried and share delta")
 
 
@@ -216,12 +219,6 @@ def test_every_example_is_compared_before_the_first_is_decoded(
         other.check()
 
 
-def test_a_family_of_your_own_needs_a_name_of_its_own(checkpoint: Path, tmp_path: Path) -> None:
-    own = Family("prophet", "a line", "start", (50.0, 0.0), lambda start: Prophet(Linear(start, start)))
-    with pytest.raises(RequestError, match="the rule is not the one that the family prophet has at 50"):
-        calibrate(str(checkpoint), task="choice", limit=2, family=own, work=tmp_path / "work")
-
-
 def test_another_task_is_noted(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
     rule = {"stop": str(home / "rule.json")}
     what = Evaluation(str(checkpoint), "sudoku", ("prophet",), tmp_path, limit=1, options=rule)
@@ -232,6 +229,68 @@ def test_another_task_is_noted(made: Calibrated, checkpoint: Path, home: Path, t
     assert "steps is 7, not none" in PreparedEvaluation.prepare(steps).notes()[0]
     with pytest.raises(RequestError, match="none of full stops early"):
         PreparedEvaluation.prepare(replace(what, recipes=("full",)))
+
+
+def test_its_file_is_a_recipe_of_an_evaluation(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
+    """Decoded live: the same steps as the replay, whatever the task prefers."""
+    rule = str(home / "rule.json")
+    what = Evaluation(
+        str(checkpoint), "choice", ("full", rule), tmp_path, limit=EXAMPLES, seed=3,
+        options={"steps": 5, "block_length": 4},
+    )  # fmt: skip
+    bench = PreparedEvaluation.prepare(what)
+    assert bench.notes() == []
+    assert str(bench.recipes[1].recipe) == bench.manifest()["recipes"]["rule.json"]["recipe"] == made.certificate.recipe
+    steps = [one.steps for one in evaluate(what) if one.recipe == "rule.json"]
+    assert 29 * EXAMPLES / sum(steps) == pytest.approx(made.certificate.speedup, abs=1e-3)
+    other = replace(what, task="sudoku", limit=1, options={})
+    assert "rule.json was certified on choice, not sudoku" in PreparedEvaluation.prepare(other).notes()
+
+
+def test_a_mismatch_is_for_the_recipes_that_have_a_certificate(
+    made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path
+) -> None:
+    rule = str(home / "rule.json")
+    what = Evaluation(str(checkpoint), "choice", ("prophet", rule), tmp_path, limit=1, options={"on_mismatch": "full"})
+    assert PreparedEvaluation.prepare(what).recipes[0].recipe.stop == Prophet()
+    wider = PreparedEvaluation.prepare(replace(what, options={"on_mismatch": "full", "max_new_tokens": 40}))
+    assert [one["recipe"] for one in wider.manifest()["recipes"].values()][1] == made.certificate.against
+    with pytest.raises(RequestError, match="does not hold here"):
+        PreparedEvaluation.prepare(replace(what, options={"on_mismatch": "fail", "temperature": 0.5}))
+    with pytest.raises(RequestError, match="on_mismatch=full needs the file of a certificate"):
+        PreparedEvaluation.prepare(replace(what, recipes=("full", "prophet")))
+    with pytest.raises(RequestError, match="recipe and stop are both files of certificates"):
+        PreparedEvaluation.prepare(replace(what, options={"stop": rule}))
+    copy = tmp_path / "rule.json"
+    made.certificate.save(copy)
+    with pytest.raises(RequestError, match=r"each recipe needs its own name, got rule\.json, rule\.json"):
+        PreparedEvaluation.prepare(replace(what, recipes=(rule, str(copy))))
+
+
+def test_prompts_have_the_window_of_a_certified_recipe(made: Calibrated, checkpoint: Path, tmp_path: Path) -> None:
+    """All recipes have, also those without a certificate."""
+    model, rule = tmp_path / "model", tmp_path / "rule.json"
+    model.mkdir()
+    for path in checkpoint.iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    layouts = {"a": {"max_new_tokens": 20, "block_length": 4, "answer_start": 3, "answer_length": 2}, "b": LAYOUT}
+    (model / "foretell.json").write_text(json.dumps({"default": "a", "layouts": layouts}))
+    (tmp_path / "p.txt").write_text("Tom has 3 boxes.")
+
+    def layouts_of(**options: Any) -> list[tuple[int, Any, Any]]:
+        what = Evaluation(
+            str(model), "prompts", ("full", str(rule)), tmp_path / "e", source=tmp_path / "p.txt", options=options
+        )
+        bench = PreparedEvaluation.prepare(what)
+        orders = [one.template(bench.engine, bench.examples[0], 0) for one in bench.recipes]
+        return [(one.layout.length, one.layout.answer, one.recipe.block_length) for one in orders]
+
+    made.certificate.save(rule)
+    assert layouts_of() == [(32, (31, 1), 4), (32, (31, 1), 16)]
+    assert layouts_of(max_new_tokens=24) == [(24, (3, 2), 4), (24, (3, 2), 16)]
+    replace(made.certificate, options={"layout": "b"}).save(rule)
+    assert layouts_of() == [(12, (10, 2), 6), (12, (10, 2), 16)]
+    assert layouts_of(layout="a") == [(20, (3, 2), 4), (20, (3, 2), 16)]
 
 
 def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -> None:
@@ -245,7 +304,7 @@ def test_too_few_examples_fall_back_to_never(checkpoint: Path, tmp_path: Path) -
     made = calibrate(str(checkpoint), task="choice", limit=3, family="entropy", out=out)
     found = read_certificate(out)
     assert found == made.certificate
-    assert (found.certified, found.stop, found.speedup, found.setting) == (False, "never", 1.0, None)
+    assert (found.certified, found.recipe, found.speedup, found.rung) == (False, "full block_length=16", 1.0, None)
     assert "at least 299 are needed" in found.says
     engine = foretell.load(checkpoint)
     done = engine.generate("Tom has 3 boxes.", recipe="prophet", stop=out, max_new_tokens=6, answer_length=2)
@@ -258,7 +317,7 @@ def test_a_family_that_is_never_safe_falls_back_too(checkpoint: Path, home: Path
     found = calibrate(
         str(checkpoint), task="choice", limit=EXAMPLES, seed=3, work=home / "rule.work", **GOAL | {"family": reckless}
     ).certificate
-    assert (found.certified, found.stop) == (False, "never")
+    assert (found.certified, found.rule) == (False, Never())
     assert "no rule of reckless is shown to have a risk of at most 20%" in found.says
     assert f"allows one loss more is {next_useful(EXAMPLES, 0.2, GOAL['confidence'])}" in found.says
 
@@ -290,10 +349,12 @@ def test_prompts_without_labels(checkpoint: Path, tmp_path: Path) -> None:
     read = calibrate(str(checkpoint), prompts=file, work=tmp_path / "w", options=LAYOUT, **GOAL).certificate
     assert listed == read
     assert (listed.task, listed.examples, listed.window, listed.answer) == (None, 16, 12, [10, 2])
-    assert listed.recipe == "full block_length=6"
+    assert listed.against == "full block_length=6"
+    assert listed.options == {name: value for name, value in LAYOUT.items() if name != "block_length"}
     engine = foretell.load(checkpoint)
     early, full = (engine.generate(asked(16), recipe="prophet", stop=rule, **LAYOUT) for rule in (out, "never"))
     assert all(one.notes == () for one in early)
+    assert [one.tokens for one in engine.generate(asked(16), recipe=out)] == [one.tokens for one in early]
     differs = sum(a.answer != b.answer for a, b in zip(early, full, strict=True)) / 16
     assert differs == pytest.approx(listed.empirical_risk, abs=1e-6)
     other = calibrate(str(checkpoint), prompts=asked(12), work=tmp_path / "x", options=LAYOUT, **GOAL).certificate
@@ -443,7 +504,7 @@ def test_a_rule_looks_where_it_was_certified(checkpoint: Path, tmp_path: Path) -
     }
     found = calibrate(str(checkpoint), **asked).certificate
     assert found.certified
-    assert found.holds_for.region == Masked()
+    assert found.chosen.region == Masked()
     bench = PreparedEvaluation.prepare(
         Evaluation(str(checkpoint), "choice", ("prophet",), tmp_path / "e", limit=1, options={"stop": rule})
     )

@@ -138,15 +138,16 @@ def test_teach_then_calibrate(checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "rule.json"
     found = calibrate(str(checkpoint), limit=24, family=judge_family(path), out=out, **asked, **goal).certificate
     assert found.examples == 16
-    assert found.family == "judge"
+    assert found.ladder == "judge"
     assert found.certified
-    assert found.rule == Judge(str(path), found.setting or 0.0)
+    bar = judge_family(path).settings[found.rung or 0]
+    assert found.rule == Judge(str(path), bar)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for file in (path, out):
         shutil.copy(file, elsewhere)
     moved = read_certificate(elsewhere / "rule.json").rule
-    assert moved == Judge(str(elsewhere / "judge.json"), found.setting or 0.0)
+    assert moved == Judge(str(elsewhere / "judge.json"), bar)
     plan = Calibration.prepare(
         evaluation_for(str(checkpoint), "choice", None, "full", None, tmp_path / "work", {}, limit=24, seed=3),
         RiskGoal(family=judge_family(path)),

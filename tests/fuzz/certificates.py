@@ -1,4 +1,4 @@
-"""Certificates of stopping rules, with and without a judge, and the files of judges."""
+"""Certified recipes, with and without a judge, in both formats, and the files of judges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foretell.policies.stop.judge import Judge
 from tests.fuzz import world
 from tests.fuzz.mutate import damage_file, mutate_value, odd_number, odd_text, write_json
 
-RULES = ("plain.json", "mixed.json", "judged.json")
+RULES = ("plain.json", "mixed.json", "judged.json", "old.json")
 
 
 def _reseal(rng: Random, data: bytes) -> bytes:
@@ -38,7 +38,7 @@ def run(rng: Random) -> None:
         certificate = read_certificate(folder / name)
         certificate.save(folder / "again.json")
         assert read_certificate(folder / "again.json") == certificate
-        _decode(rng, folder / name)
+        _decode(rng, {rng.choice(("stop", "recipe")): folder / name})
 
 
 def run_judge(rng: Random) -> None:
@@ -50,9 +50,10 @@ def run_judge(rng: Random) -> None:
         rule = Judge(str(path))
         if rng.random() < 0.2:
             rule = Judge(rng.choice((str(path), odd_text(rng))), bar=odd_number(rng))
-        _decode(rng, rule)
+        _decode(rng, {"stop": rule})
 
 
-def _decode(rng: Random, stop: Any) -> None:
-    engine, given = world.engine(), rng.choice((world.WINDOW, world.ANSWERED)) | {"stop": stop}
+def _decode(rng: Random, chosen: dict[str, Any]) -> None:
+    windows = (world.WINDOW, world.ANSWERED, *([{}] if "recipe" in chosen else []))
+    engine, given = world.engine(), rng.choice(windows) | chosen
     world.check_completion(engine, engine.template(**given), engine.generate("one", **given))

@@ -17,9 +17,11 @@ OTHERS = (*ALIASES, "factor", "eps", "dual_cache", "constraints", "num_return_se
 def _valid(rng: Random, name: str) -> Any:
     whole, share = rng.randrange(1, 10), rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
     judge = f"judge(path={str(world.judge_file())!r})"
-    rules = ("sure", "never", judge, str(world.certificate_file()), world.certificate_file(), "persistent(2)")
+    files = (str(world.certificate_file()), world.certificate_file())
+    rules = ("sure", "never", judge, *files, "persistent(2)")
     values: dict[str, Any] = {
-        "recipe": random_text(rng) if name == "recipe" else "full",
+        "recipe": rng.choice((random_text(rng), *files)) if name == "recipe" else "full",
+        "settings": rng.choice(("steps=3", "stop=sure guidance=0.5", "", None)),
         "layout": rng.choice(("short", "answer", None)),
         "remasking": rng.choice(sorted(REMASKINGS)),
         "suffix": rng.choice(("is", "", "\n", "é")),

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -17,7 +17,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import foretell
-from foretell.engine.certificate import Certificate
+from foretell.engine.certificate import WINDOW_OPTIONS, Certificate
 from foretell.engine.completion import Completion
 from foretell.engine.engine import Engine
 from foretell.engine.options import RequestTemplate
@@ -159,22 +159,29 @@ def judge_file() -> Path:
 @cache
 def certificate_file() -> Path:
     order = engine().template(**ANSWERED)
+    rungs = [f"{order.recipe} stop=persistent({steps})" for steps in (3, 2, 1)]
+    window = {name: value for name, value in ANSWERED.items() if name in WINDOW_OPTIONS}
     certificate = Certificate(
-        stop="persistent(2)", certified=True, says="it holds",
-        recipe=str(order.recipe), against=str(order.recipe), window=8, answer=[6, 2],
-        pins=[list(pin) for pin in order.layout.pins], model="bytes", model_sha256=engine().fingerprint,
-        dtype="float32", task=None, examples_sha256="0" * 64, examples=400, seed=3, loss="consistency", risk=0.01,
-        confidence=0.95, empirical_risk=0.0, upper_bound=0.007, speedup=2.5, family="persistence", setting=2.0,
-        version="0.2.0",
+        recipe=rungs[1], certified=True, says="it holds", against=str(order.recipe), fills=False, window=8,
+        answer=[6, 2], pins=[list(pin) for pin in order.layout.pins], options=window, model="bytes",
+        **asdict(engine().backend), task=None, examples_sha256="0" * 64, examples=400, pilot=9, seed=3, loss="answer",
+        risk=0.01, confidence=0.95, look=1, delta=0.05, empirical_risk=0.0, upper_bound=0.007, cost="steps",
+        speedup=2.5, ladder="persistence", rungs=rungs, rung=1, version="0.2.0", report={"tried": [1, {"a": None}]},
     )  # fmt: skip
     folder = _folder("certificate")
     shutil.copy(judge_file(), folder / "judge.json")
     certificate.save(folder / "plain.json")
     mixed = "any(sure,prophet(tau=staged(high=0.5,mid=0.4,low=0.3),reduce=min))"
-    replace(certificate, stop=mixed, family="mine", setting=1.5).save(folder / "mixed.json")
+    _with_rule(certificate, mixed).save(folder / "mixed.json")
     judged = f"judge(path={str(folder / 'judge.json')!r})"
-    replace(certificate, stop=judged, family="judge", setting=3.0).save(folder / "judged.json")
+    _with_rule(certificate, judged).save(folder / "judged.json")
+    shutil.copy(Path(__file__).parents[1] / "stored" / "0.1.0" / "rule.json", folder / "old.json")
     return folder / "plain.json"
+
+
+def _with_rule(certificate: Certificate, rule: str) -> Certificate:
+    recipe = f"{certificate.against} stop={rule}"
+    return replace(certificate, recipe=recipe, rungs=[recipe], rung=0)
 
 
 @cache

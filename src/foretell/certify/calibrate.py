@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from foretell.certify.decodings import evaluation_for, example_key, without_stop
 from foretell.certify.outcomes import replay_rules
 from foretell.certify.replay import Case, run_study
 from foretell.certify.search import Families, FamilySearch, RiskGoal, Trial, find_fastest
-from foretell.engine.certificate import Certificate
+from foretell.engine.certificate import WINDOW_OPTIONS, Certificate
 from foretell.engine.engine import Engine
 from foretell.engine.request import Layout
 from foretell.errors import RequestError
@@ -26,7 +26,7 @@ from foretell.models.load import Progress
 from foretell.policies.cache.off import Off
 from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.combined import All, each
-from foretell.policies.stop.families import ALL, Family, check_member, drop_twins, with_token_clock
+from foretell.policies.stop.families import ALL, Family, drop_twins, with_token_clock
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
@@ -78,9 +78,8 @@ class Calibration:
         if recipe.transfer.parallel:
             families = tuple(map(with_token_clock, families))
         for family in families:
-            for setting, rule in zip(family.settings, family.rules, strict=True):
+            for rule in family.rules:
                 replace(recipe, stop=rule)  # raises if the rule and the recipe cannot be combined
-                check_member(rule, family.name, setting, parallel=recipe.transfer.parallel)
         other = None if goal.against is None else _prepare_comparison(what, goal.against, bench.engine)
         fitted_to = frozenset[str]().union(*(family.fitted_to for family in families))
         examples = tuple(one for one in bench.examples if example_key(one) not in fitted_to)
@@ -158,30 +157,39 @@ class Calibration:
         what, engine, first = self.bench.evaluation, self.bench.engine, self.layouts[0]
         search = find_fastest(searches)
         chosen, pins = search.boldest, {layout.pins for layout in self.layouts}
+        against = str(self.recipe if self.other is None else _recipe_of(self.other))
+        rungs = [str(replace(self.recipe, stop=rule)) for rule in search.family.rules]
+        rung = None if chosen is None else search.trials.index(chosen)
+        asked = self.bench.recipes[0].options
         return Certificate(
-            stop="never" if chosen is None else chosen.stop,
+            recipe=against if rung is None else rungs[rung],
             certified=chosen is not None,
             says=self._explain_failure(searches) if chosen is None else self._describe_promise(chosen),
-            recipe=str(self.recipe),
-            against=str(self.recipe if self.other is None else _recipe_of(self.other)),
+            against=against,
+            fills=False,
             window=first.length,
             answer=first.answer and list(first.answer),
             pins=[list(pin) for pin in first.pins] if len(pins) == 1 else None,
+            options={name: asked[name] for name in (*WINDOW_OPTIONS, "chat") if asked.get(name) is not None},
             model=engine.name,
-            model_sha256=engine.fingerprint,
-            dtype=engine.dtype,
+            **asdict(engine.backend),
             task=None if what.task == Prompts.name else what.task,
             examples_sha256=examples_hash(self.examples),
             examples=len(self.examples),
+            pilot=0,
             seed=what.seed,
             loss=self.goal.loss,
             risk=self.goal.risk,
             confidence=self.goal.confidence,
+            look=1,
+            delta=round(1 - self.goal.level, 12),
             empirical_risk=0.0 if chosen is None else round(chosen.empirical_risk, 6),
             upper_bound=round(search.bound, 6),
+            cost="steps",
             speedup=1.0 if chosen is None else round(chosen.speedup, 4),
-            family=search.family.name,
-            setting=None if chosen is None else chosen.setting,
+            ladder=search.family.name,
+            rungs=rungs,
+            rung=rung,
             version=__version__,
         )
 

@@ -44,12 +44,10 @@ class Loss:
 
     def __call__(self, full: Decoded, fast: Decoded, example: Mapping[str, Any]) -> float:
         """Return the loss. Raises RequestError unless it is a number from 0 to 1 (or 0 or 1, if not graded)."""
-        value = self.measure(full, fast, example)
-        if isinstance(value, bool | int):
-            value = float(value)
-        if not isinstance(value, float) or not (0.0 <= value <= 1.0):  # also refuses NaN
+        value: object = self.measure(full, fast, example)
+        if not isinstance(value, bool | int | float) or not 0 <= value <= 1:  # also refuses NaN
             raise RequestError(f"the loss {self.name} must return a number from 0 to 1, got {show(value)}")
-        return value
+        return float(value)
 
 
 def _changed_share(full: Decoded, fast: Decoded, _: Mapping[str, Any]) -> float:

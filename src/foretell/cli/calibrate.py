@@ -23,7 +23,9 @@ NEAR = 4  # rules shown on either side of the fastest certified one
 def calibrate(
     settings: dict[str, Any],
     model: Model,
-    out: Annotated[Path, Option(help="File to write the rule to; use it with --stop.")] = Path("rule.json"),
+    out: Annotated[Path, Option(help="File to write the certificate to; use it with --recipe or --stop.")] = Path(
+        "rule.json"
+    ),
     task: Annotated[str | None, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")] = None,
     prompts: Annotated[
         Path | None, Option(help="File of prompts instead of a task; --loss success needs an answer in each.")
@@ -64,7 +66,7 @@ def calibrate(
 
     foretell calibrate tiny --task choice --limit 2000 --risk 0.01 --confidence 0.95 --out rule.json
 
-    foretell generate tiny "..." --layout choice --recipe prophet --stop rule.json
+    foretell generate tiny "..." --recipe rule.json
     """
     from foretell.certify.calibrate import Calibration  # noqa: PLC0415
     from foretell.certify.decodings import evaluation_for  # noqa: PLC0415
@@ -97,11 +99,13 @@ def calibrate(
 
 def describe(made: Calibrated) -> str:
     """Return the result as text."""
+    from foretell.recipes.text import format_value  # noqa: PLC0415
+
     found = made.certificate
     if not found.certified:
         return f"Nothing is certified, so the rule never stops: {found.says}."
     says = found.says[0].upper() + found.says[1:]
-    return f"{found.stop}: {found.speedup:.2f}x fewer steps on the calibration set.\n{says}."
+    return f"{format_value(found.rule)}: {found.speedup:.2f}x fewer steps on the calibration set.\n{says}."
 
 
 def families_table(made: Calibrated) -> Table:
@@ -123,7 +127,7 @@ def rules_table(made: Calibrated, everything: bool) -> Table:
     from rich.text import Text  # noqa: PLC0415
 
     found, trials = made.certificate, made.search.trials
-    title = f"{found.family} on {found.task or 'prompts'}, n = {found.examples}, loss: {found.loss}"
+    title = f"{found.ladder} on {found.task or 'prompts'}, n = {found.examples}, loss: {found.loss}"
     shown = _table(title, (made.search.family.knob, "risk", f"p (risk > {found.risk:g})", "speedup", "certified"))
     last = sum(trial.certified for trial in trials)
     for index, one in enumerate(trials):

@@ -119,7 +119,9 @@ def evaluate(
     recipe: Annotated[
         list[str] | None,
         Option(
-            "--recipe", "-r", help="Recipe to evaluate, the first as baseline (default: full, prophet). Repeatable."
+            "--recipe",
+            "-r",
+            help="Recipe or certified recipe's .json, the first as baseline (default: full, prophet). Repeatable.",
         ),
     ] = None,
 ) -> None:
@@ -170,7 +172,8 @@ def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
     bench.check()
     note(bench.notes())
     introduce(bench.engine)
-    there = [record for record in read_records(what.out) if record.recipe in recipes]
+    names = [one.name for one in bench.recipes]
+    there = [record for record in read_records(what.out) if record.recipe in names]
     with show_progress(bench.total, there, bench.graded) as tally:
         run(bench, tally.add)
     made = report(what.out)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from foretell.engine.prompt_files import FilePrompt
     from foretell.engine.prompt_kinds import Prompt
 
-ON_MISMATCH = "If a certified rule is not for this model, recipe or window: warn (default), full (never stop), fail."
+ON_MISMATCH = "If a certificate is not for this model, recipe or window: warn (default), full (decode in full), fail."
 LONGEST_PAUSE = 3600.0  # seconds
 CHAT = "Use the chat template, or the raw text (default: the chat template if the model has one)."
 
@@ -42,7 +42,9 @@ def generate(
     file: Annotated[
         str | None, Option(help="File of prompts: JSON lines, or .txt with one per line; - for stdin.")
     ] = None,
-    recipe: Annotated[str, _option("Preset or full recipe (see `foretell recipes`).", "--recipe", "-r")] = "full",
+    recipe: Annotated[
+        str, _option("Preset, full recipe (see `foretell recipes`), or certified .json.", "--recipe", "-r")
+    ] = "full",
     set_: Annotated[
         list[str] | None, _option("Change one parameter, e.g. stop.tau.high=8. Repeatable.", "--set", "-s")
     ] = None,
@@ -125,7 +127,11 @@ def start(given: dict[str, Any], *, fills: bool = False) -> None:
     options = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
     if given.get("stop_string"):
         options["stop_strings"] = given["stop_string"]
-    options["recipe"] = " ".join([given["recipe"], *(given["set_"] or [])])
+    settings = given["set_"] or []
+    if given["recipe"].endswith(".json"):
+        options |= {"recipe": given["recipe"], "settings": " ".join(settings)}
+    else:
+        options["recipe"] = " ".join([given["recipe"], *settings])
     output = Output(as_json=given["json"], **{name: given[name] for name in _OUTPUT})
     names = ("device", "dtype", "threads", "quantize", "packed")
     machine = {name: given[name] for name in names} | {"compile": given["compile_"]}
@@ -182,11 +188,13 @@ def run(
     from foretell.cli.console import note  # noqa: PLC0415
     from foretell.cli.model import check_rows, introduce, open_engine  # noqa: PLC0415
     from foretell.cli.prompts import gather  # noqa: PLC0415
-    from foretell.engine.certificate import stop_of  # noqa: PLC0415
+    from foretell.engine.certificate import recipe_of, stop_of  # noqa: PLC0415
     from foretell.recipes.presets import parse  # noqa: PLC0415
 
-    asked = gather(prompt, file)
-    parse(options["recipe"])  # report a wrong name before the weights are loaded
+    asked, title = gather(prompt, file), options["recipe"]
+    options["recipe"] = recipe_of(title)
+    if isinstance(options["recipe"], str):
+        parse(title)  # report a wrong name before the weights are loaded
     if "stop" in options:
         options["stop"] = stop_of(options["stop"])
     engine = open_engine(model, **machine)
@@ -196,7 +204,7 @@ def run(
     note(template.notes)
     introduce(engine)
     check_rows(engine, 1 if output.watch else min(output.batch_size, len(asked)), template.layout.length)
-    failed = deliver(output, engine, template, asked, title=options["recipe"])
+    failed = deliver(output, engine, template, asked, title=title)
     if failed:
         raise Exit(code=1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from inspect import cleandoc, getmodule
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument
@@ -13,6 +14,8 @@ from foretell.errors import RecipeError, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from foretell.engine.certificate import Certificate
 
 QUESTIONS = {
     "cache": "what is recomputed?",
@@ -29,7 +32,7 @@ QUESTIONS = {
 
 
 def recipes(
-    name: Annotated[str | None, Argument(help="Preset, policy or kind of policy to show.")] = None,
+    name: Annotated[str | None, Argument(help="Preset, policy, kind of policy, or certified .json to show.")] = None,
 ) -> None:
     """List presets and policies. With a name, list one kind of policy (stop, transfer, ...) or show one in detail."""
     from foretell.cli.console import out  # noqa: PLC0415
@@ -41,6 +44,9 @@ def recipes(
         _list_presets(console)
         _list_policies(console)
         console.print("Change any parameter: --recipe 'prophet stop.tau.high=8' or --set stop.tau.high=8.", style="dim")
+        return
+    if name.endswith(".json"):
+        _show_certificate(console, name)
         return
     kinds = [(kind, policies[name]) for kind, policies in POLICIES.items() if name in policies]
     if name not in PRESETS and not kinds and name not in POLICIES:
@@ -106,6 +112,44 @@ def _show_preset(console: Console, name: str) -> None:
     for path, value, about in _parameters("", preset.recipe):
         table.add_row(f" {path}", Text(value, style="bold"), Text(about, style="dim"))
     console.print(table, "")
+
+
+def _show_certificate(console: Console, path: str) -> None:
+    from rich.text import Text  # noqa: PLC0415
+
+    from foretell.engine.certificate import read_certificate  # noqa: PLC0415
+
+    found = read_certificate(path)
+    title = f"certified at {found.speedup:.2f}x fewer {found.cost}" if found.certified else "nothing is certified"
+    console.print(Text(Path(path).name, style="bold"), Text(f"  {title}"))
+    console.print(Text(found.recipe, style="cyan"))
+    console.print(Text(f"{found.says[:1].upper()}{found.says[1:]}.\n"))
+    table = _table("")
+    for heading, text in _describe_certificate(found):
+        table.add_row(f" {heading}", Text(text))
+    console.print(table, "")
+
+
+def _describe_certificate(found: Certificate) -> Iterator[tuple[str, str]]:
+    """Yield what a certificate holds for and how it came about, each with a heading."""
+    runs = [found.dtype, found.device, "compiled" if found.compile else None, found.torch and f"torch {found.torch}"]
+    yield "model", ", ".join([found.model, f"sha256 {found.model_sha256[:12]}", *filter(None, runs)])
+    if found.fills:
+        yield "for", "texts with masks"
+    elif found.window is None:
+        yield "for", "windows that differ from example to example"
+    else:
+        answer = "" if found.answer is None else f", the answer {found.answer[1]} tokens at {found.answer[0]}"
+        yield "for", f"a window of {found.window} positions{answer}"
+    yield "against", found.against
+    pilot = f", after a pilot of {found.pilot}" if found.pilot else ""
+    yield "examples", f"{found.examples} of {found.task or 'a set of prompts'}, seed {found.seed}{pilot}"
+    bound = f"{found.empirical_risk:.2%} there, with an upper bound of {found.upper_bound:.2%}"
+    yield "risk", f"at most {found.risk:.4g} ({found.loss}) with confidence {found.confidence:g}; {bound}"
+    if found.rung is not None:
+        yield "ladder", f"{found.ladder}, rung {found.rung + 1} of {len(found.rungs)}"
+    yield "look", f"{found.look}, tested at delta = {found.delta:g}"
+    yield "made by", f"foretell {found.version}"
 
 
 def _parameters(prefix: str, value: Any) -> Iterator[tuple[str, str, str]]:

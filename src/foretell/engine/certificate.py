@@ -1,6 +1,7 @@
-"""Certified stopping rules on disk: a rule, what was proven about it, and the model and recipe it holds for.
+"""Certified recipes on disk: a recipe, what was proven about it, and what it holds for.
 
-`certify.calibrate` writes them; this module reads them and compares them with the requests that use them.
+`certify` writes them; this module reads them and compares them with the requests that use them, either as a recipe
+(recipe=tuned.json) or only for its stopping rule (stop=tuned.json).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -21,19 +22,23 @@ from foretell.errors import ForetellError, RecipeError, RequestError, StorageErr
 from foretell.loop.protocols import Stop
 from foretell.models.family import read_json
 from foretell.policies.stop.combined import changed, read_files
-from foretell.policies.stop.families import check_member
 from foretell.policies.stop.judge import Judge
 from foretell.policies.stop.never import Never
 from foretell.recipes.presets import parse
 from foretell.recipes.recipe import Recipe
 from foretell.recipes.text import format_value, is_untrusted, parse_value, untrusted
-from foretell.storage import check_format, convert, load_json, write_file
+from foretell.storage import check_format, check_keys, convert, load_json, write_file
+from foretell.version import __version__
 
 FORMAT = 1
+OLD = "foretell_rule"  # the key of the format that held only a stopping rule
 WITHOUT_DIGEST = "0.1.0"  # the version that wrote files without a digest
-NO_DIGEST = "the file of this stopping rule has no digest, so edits cannot be detected; calibrate again"
+NO_DIGEST = "the file of this certificate has no digest, so edits cannot be detected; calibrate again"
 NOT_A_RULE = "; to cut the finished text at a string, use stop_strings (--stop-string)"
 LOSSES = ("consistency", "success")  # the answer differs from full decoding · wrong where full decoding is right
+COSTS = ("steps", "forwards", "columns", "seconds")
+WINDOW_OPTIONS = ("layout", "max_new_tokens", "suffix", "answer_length", "answer_start")  # of `generate`
+ELSEWHERE = ("recipe", "rungs", "sealed", "report")  # fields that are not in the file's "certificate"
 MODEL_FILES = (
     *("config.json", "*.safetensors", "*.safetensors.index.json"),
     *("tokenizer*.json", "vocab.json", "merges.txt", "added_tokens.json", "chat_template*"),
@@ -42,123 +47,208 @@ Pair = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """A stopping rule whose risk is at most `risk` with confidence `confidence`, for the model and recipe named here.
+class Backend:
+    """What decodes: the checkpoint and how it runs. Another one may decode other tokens."""
 
-    If nothing could be proven, `certified` is false, the rule is `never`, and `says` gives the reason.
-    """
-
-    stop: str  # the rule
-    certified: bool
-    says: str  # the certificate in one sentence
-    recipe: str  # what it holds for: the recipe without its stopping rule
-    against: str  # the recipe it was compared with: the same one without stopping, or another
-    window: int  # positions
-    answer: Pair | None  # offset and length of the answer region, if the layout has one
-    pins: list[Pair] | None  # (offset, token) of each pinned token; None if examples differ
-    model: str  # its name at calibration
     model_sha256: str
     dtype: str | None
+    device: str  # its type
+    compile: bool
+    torch: str  # version
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A recipe whose risk is at most `risk` with confidence `confidence`, for the model and window named here.
+
+    If nothing could be proven, `certified` is false, the recipe is the one it was compared with, and `says` gives the
+    reason.
+    """
+
+    recipe: str  # complete, with its stopping rule
+    certified: bool
+    says: str  # the certificate in one sentence
+    against: str  # the recipe it was compared with, which never stops early
+    fills: bool  # for texts with masks
+    window: int | None  # positions; None: examples differ, and window and answer are not compared
+    answer: Pair | None  # offset and length of the answer region, if the layout has one
+    pins: list[Pair] | None  # (offset, token) of each pinned token; None: examples differ
+    options: dict[str, str | int | bool]  # of `generate`, for the window and the chat template; defaults of a request
+    model: str  # its name then
+    model_sha256: str
+    dtype: str | None
+    device: str | None  # its type; None, also below: unknown and not compared
+    compile: bool | None
+    torch: str | None  # version
     task: str | None  # None: a set of prompts
     examples_sha256: str
-    examples: int
+    examples: int  # of the calibration set
+    pilot: int  # examples that were looked at before
     seed: int
     loss: str
     risk: float
     confidence: float
+    look: int  # how many certifications this calibration set has been used for, with this one
+    delta: float  # the error probability of this look
     empirical_risk: float  # mean loss on the calibration set
-    upper_bound: float  # of this rule's risk; the guarantee is `risk`
-    speedup: float  # in steps, on the calibration set
-    family: str
-    setting: float | None  # the chosen member of the family; None if none was chosen
+    upper_bound: float  # of this recipe's risk; the guarantee is `risk`
+    cost: str  # one of COSTS
+    speedup: float  # in `cost`, on the calibration set
+    ladder: str  # its name
+    rungs: list[str]  # the recipes of the ladder, from safe to fast
+    rung: int | None  # the certified one; None: nothing is certified
     version: str  # of foretell
     sealed: bool = True  # whether its file has a digest
+    report: dict[str, Any] | None = field(default=None, repr=False)  # tables for people, not interpreted here
 
     def __post_init__(self) -> None:
-        one_of("loss", self.loss, LOSSES, RequestError)
-        whole("window", self.window, 1, error=RequestError)
-        whole("examples", self.examples, 1, error=RequestError)
-        for name in ("risk", "confidence", "empirical_risk", "upper_bound"):
+        one_of("cost", self.cost, COSTS, RequestError)
+        check_keys(self.options, (*WINDOW_OPTIONS, "chat"), RequestError)
+        for name, least in (("window", 1), ("examples", 1), ("pilot", 0), ("look", 1)):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), least, error=RequestError)
+        for name in ("risk", "confidence", "delta", "empirical_risk", "upper_bound"):
             within(name, getattr(self, name), 0.0, 1.0, RequestError)
         within("speedup", self.speedup, 0.0, error=RequestError)
-        if self.certified == (self.rule == Never()):
-            raise RequestError(f"certified is {str(self.certified).lower()}, but the rule is {self.stop}")
-        if replace(self.holds_for, stop=Never()) != self.holds_for:
-            raise RequestError(f"recipe must leave the stopping rule out, got {self.recipe}")
-        if replace(self.compared_with, stop=Never()) != self.compared_with:
+        self._check_rung()
+        if self.compared_with.stop != Never():
             raise RequestError(f"against must be a recipe that never stops early, got {self.against}")
+        _ = self.chosen  # raises if it is no recipe
+
+    def _check_rung(self) -> None:
+        if self.certified != (self.rung is not None):
+            raise RequestError(f"certified is {str(self.certified).lower()}, but the rung is {self.rung}")
+        if self.rung is None:
+            if self.recipe != self.against:
+                raise RequestError(f"nothing is certified, so the recipe must be {self.against}, got {self.recipe}")
+            return
+        whole("rung", self.rung, 0, len(self.rungs) - 1, RequestError)
+        if self.recipe != self.rungs[self.rung]:
+            raise RequestError(f"the recipe is not rung {self.rung} of the ladder, which is {self.rungs[self.rung]}")
+
+    @property
+    def chosen(self) -> Recipe:
+        return parse(self.recipe)
 
     @property
     def rule(self) -> Stop:
-        rule: Stop = parse_value(Stop, self.stop, "stop")
-        return rule
-
-    @property
-    def holds_for(self) -> Recipe:
-        with untrusted():  # a file may name it, and no file that it names is needed
-            return parse(self.recipe)
+        return self.chosen.stop
 
     @property
     def compared_with(self) -> Recipe:
-        with untrusted():
+        with untrusted():  # a file may name it, and no file that it names is needed
             return parse(self.against)
 
     def save(self, path: str | Path) -> None:
-        """Write the rule atomically. Raises StorageError if the file cannot be written."""
-        shown, folder = asdict(self), Path(path).absolute().parent
-        del shown["stop"], shown["sealed"]
-        # A judge's path is stored relative to the rule's folder, so that both files can be moved together.
-        beside = _move_judges(self.rule, lambda judge: os.path.relpath(judge, folder))
-        head = {"foretell_rule": FORMAT, "stop": format_value(beside)}
-        tail = {"sha256": _digest({**head, "certificate": shown})} if self.sealed else {}
-        end = f",\n{_lines(tail)}" if tail else ""
-        write_file(path, f'{{\n{_lines(head)},\n "certificate": {{\n{_lines(shown, indent=2)}\n }}{end}\n}}\n')
+        """Write the certificate atomically. Raises StorageError if the file cannot be written."""
+        folder = Path(path).absolute().parent
+
+        def beside(text: str) -> str:
+            # A judge's path is stored relative to the file's folder, so that both files can be moved together.
+            return _move_judges(text, parse(text), lambda judge: os.path.relpath(judge, folder))
+
+        shown = {name: value for name, value in asdict(self).items() if name not in ELSEWHERE}
+        rungs = [beside(text) for text in self.rungs]
+        content = {"foretell_tuned": FORMAT, "recipe": beside(self.recipe), "rungs": rungs, "certificate": shown}
+        if self.report is not None:
+            content["report"] = json.loads(json.dumps(self.report))  # as it will be read, so that the digest fits
+        if self.sealed:
+            content["sha256"] = _digest(content)
+        write_file(path, _write_lines(content))
 
     def remarks(
-        self, recipe: Recipe, layout: Layout, model_sha256: str | None = None, dtype: str | None = None
+        self,
+        recipe: Recipe,
+        layout: Layout,
+        backend: Backend | None = None,
+        *,
+        fills: bool = False,
+        complete: bool = False,
     ) -> tuple[str, ...]:
-        """Return warnings about decoding a request with this rule; a model or dtype that is None is not compared."""
+        """Return warnings about decoding a request with this file; a backend that is None is not compared.
+
+        `complete`: the file is used as a recipe. Otherwise the request has its own recipe, and only the stopping rule
+        is that of the file.
+        """
         if not self.certified:
-            return (f"this rule never stops: {self.says}",)
+            return (f"{'nothing is certified' if complete else 'this rule never stops'}: {self.says}",)
+        if not complete and self.rule == Never():
+            return ("this rule never stops, because the certified recipe does not; use the file as a recipe",)
         notes = () if self.sealed else (NO_DIGEST,)
-        differs = self.differences(recipe, layout, model_sha256, dtype)
+        if backend is not None:
+            notes = (*notes, *self._versions(backend))
+        differs = self.differences(recipe, layout, backend, fills=fills, complete=complete)
         if not differs:
             return notes
-        unknown_risk = "the certificate of this stopping rule does not hold here, so its risk is unknown"
-        return (*notes, f"{unknown_risk} (calibrate again): {'; '.join(differs)}")
+        what = "recipe" if complete else "stopping rule"
+        unknown_risk = f"the certificate of this {what} does not hold here, so its risk is unknown"
+        return (*notes, f"{unknown_risk} (tune or calibrate again): {'; '.join(differs)}")
 
     def differences(
-        self, recipe: Recipe, layout: Layout, model_sha256: str | None = None, dtype: str | None = None
+        self,
+        recipe: Recipe,
+        layout: Layout,
+        backend: Backend | None = None,
+        *,
+        fills: bool = False,
+        complete: bool = False,
     ) -> list[str]:
-        """Return in what a request differs from what was certified; a rule that never stops is safe everywhere."""
-        if not self.certified:
+        """Return in what a request differs from what was certified. A rule that never stops is safe everywhere."""
+        if not self.certified or (not complete and self.rule == Never()):
             return []
-        return [*self._model(model_sha256, dtype), *self._recipe(recipe), *self._layout(layout)]
+        model = () if backend is None else self._backend(backend)
+        return [*model, *self._recipe(recipe, complete=complete), *self._layout(layout, fills=fills)]
 
-    def _model(self, model_sha256: str | None, dtype: str | None) -> Iterator[str]:
-        if model_sha256 is not None and model_sha256 != self.model_sha256:
+    def _backend(self, here: Backend) -> Iterator[str]:
+        if here.model_sha256 != self.model_sha256:
             yield f"the model is not {self.model} (sha256 {self.model_sha256[:12]})"
-        if dtype is not None and self.dtype is not None and dtype != self.dtype:
-            yield f"the model runs in {dtype}, not {self.dtype}"
+        if None not in (here.dtype, self.dtype) and here.dtype != self.dtype:
+            yield f"the model runs in {here.dtype}, not {self.dtype}"
+        if self.device is not None and here.device != self.device:
+            yield f"the device is {here.device}, not {self.device}"
+        if self.compile is not None and here.compile != self.compile:
+            yield "the model is compiled" if here.compile else "the model is not compiled"
 
-    def _recipe(self, recipe: Recipe) -> Iterator[str]:
-        mine = self.holds_for
-        for name in (field.name for field in fields(Recipe) if field.name != "stop"):
+    def _versions(self, here: Backend) -> Iterator[str]:
+        pairs = (("torch", self.torch, here.torch), ("foretell", self.version, __version__))
+        other = [f"{name} {there}, not {now}" for name, there, now in pairs if there not in (None, now)]
+        if other:
+            yield f"certified with {' and '.join(other)}; in rare cases this changes a token"
+
+    def _recipe(self, recipe: Recipe, *, complete: bool) -> Iterator[str]:
+        mine = self.chosen
+        for name in (one.name for one in fields(Recipe) if complete or one.name != "stop"):
             there, here = getattr(mine, name), getattr(recipe, name)
             if there != here:
                 yield f"{name} is {_text_of(here)}, not {_text_of(there)}"
 
-    def _layout(self, layout: Layout) -> Iterator[str]:
-        if layout.length != self.window:
+    def _layout(self, layout: Layout, *, fills: bool) -> Iterator[str]:
+        if fills != self.fills:
+            yield "it is for texts with masks" if self.fills else "it is for windows after a prompt, not for masks"
+            return
+        if self.fills:  # each text is its own window
+            return
+        if self.window is not None and layout.length != self.window:
             yield f"the window has {layout.length} positions, not {self.window}"
-        if layout.answer != (self.answer and tuple(self.answer)):
+        if self.window is not None and layout.answer != (self.answer and tuple(self.answer)):
             yield f"the answer is {_region(layout.answer)}, not {_region(self.answer)}"
         if self.pins is not None and [*map(list, layout.pins)] != self.pins:
             yield "other tokens are pinned"
 
 
+class TunedFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The shape of a certificate's file."""
+
+    foretell_tuned: int
+    recipe: str
+    rungs: list[str]
+    certificate: dict[str, Any]
+    report: dict[str, Any] | None = None
+    sha256: str | None = None
+
+
 class RuleFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The shape of a rule's file."""
+    """The shape of the files before, which held a stopping rule."""
 
     foretell_rule: int
     stop: str
@@ -166,13 +256,40 @@ class RuleFile(msgspec.Struct, forbid_unknown_fields=True):
     sha256: str | None = None
 
 
+class OldCertificate(msgspec.Struct):
+    """The entries of such a file that are stored in another way today."""
+
+    certified: bool
+    recipe: str  # without its stopping rule
+    against: str
+    confidence: float
+    family: str
+    setting: float | None
+
+
 def read_certificate(path: str | PathLike[str]) -> Certificate:
     """Load a file that `Certificate.save` wrote. Raises StorageError if it is missing or damaged."""
-    value = load_json(path, "stopping rule")
+    value = load_json(path, "certified recipe")
     try:
         return _certificate(value, Path(path).parent)
     except ForetellError as error:
-        raise StorageError(f"{path} is not a stopping rule that calibrate wrote: {error}") from error
+        raise StorageError(f"{path} is not a certified recipe or stopping rule: {error}") from error
+
+
+def recipe_of(given: str | Recipe | Certificate | PathLike[str]) -> str | Recipe | Certificate:
+    """Return a recipe as it is given, or the certificate in the .json file that it names."""
+    if isinstance(given, str) and not given.endswith(".json"):
+        name, *settings = given.split() or [""]
+        if name.endswith(".json"):
+            raise RecipeError(
+                f"{show(given)}: a recipe's file takes no settings after its name; give them as options (steps=16), "
+                f"with --set, or as settings={show(' '.join(settings))}, but then its certificate does not hold"
+            )
+        return given
+    if isinstance(given, str | PathLike):
+        _check_trusted("recipe", given)
+        return read_certificate(given)
+    return given
 
 
 def stop_of(given: object) -> Stop | Certificate:
@@ -180,8 +297,7 @@ def stop_of(given: object) -> Stop | Certificate:
     if isinstance(given, Certificate):
         return given
     if isinstance(given, PathLike) or (isinstance(given, str) and given.endswith(".json")):
-        if is_untrusted():
-            raise RequestError(f"stop={str(given)!r:.80} names a file, and a request may not open files")
+        _check_trusted("stop", given)
         return read_certificate(given)
     if isinstance(given, str):
         try:
@@ -210,29 +326,62 @@ def model_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _move_judges(rule: Stop, place: Callable[[str], str]) -> Stop:
-    """Return the rule with the paths of its judges replaced."""
-    return changed(rule, lambda one: replace(one, path=place(one.path)) if isinstance(one, Judge) else one)
+def _check_trusted(name: str, given: object) -> None:
+    if is_untrusted():
+        raise RequestError(f"{name}={str(given)!r:.80} names a file, and a request may not open files")
+
+
+def _move_judges(text: str, recipe: Recipe, place: Callable[[str], str]) -> str:
+    """Return the text of a recipe, with the paths of its judges replaced."""
+    moved = changed(recipe.stop, lambda one: replace(one, path=place(one.path)) if isinstance(one, Judge) else one)
+    return text if moved == recipe.stop else str(replace(recipe, stop=moved))
 
 
 def _certificate(value: Any, folder: Path) -> Certificate:
-    check_format(value, "foretell_rule", FORMAT)
-    file = convert(value, RuleFile)
-    _check_digest(value, file)
-    with untrusted():  # so that a judge is opened only with all its digits
-        parsed = parse_value(Stop, file.stop, "stop")
-    rule = _move_judges(parsed, lambda judge: str(folder / judge))
-    read_files(rule)
-    sealed = file.sha256 is not None
-    found = convert({**file.certificate, "stop": format_value(rule), "sealed": sealed}, Certificate)
-    if found.certified:
-        if found.setting is None:
-            raise StorageError("certified is true, but there is no setting")
-        check_member(rule, found.family, found.setting, parallel=found.holds_for.transfer.parallel)
+    if isinstance(value, Mapping) and OLD in value:
+        check_format(value, OLD, FORMAT)
+        old = convert(value, RuleFile)
+        _check_digest(value, old)
+        file = _convert_old(old)
+    else:
+        check_format(value, "foretell_tuned", FORMAT)
+        file = convert(value, TunedFile)
+        _check_digest(value, file)
+
+    def beside(text: str) -> str:
+        with untrusted():  # so that a judge is opened only with all its digits
+            recipe = parse(text)
+        return _move_judges(text, recipe, lambda judge: str(folder / judge))
+
+    check_keys(file.certificate, [one.name for one in fields(Certificate) if one.name not in ELSEWHERE])
+    stored = {"recipe": beside(file.recipe), "rungs": [beside(text) for text in file.rungs]}
+    kept = {"sealed": file.sha256 is not None, "report": file.report}
+    found = convert({**file.certificate, **stored, **kept}, Certificate)
+    read_files(found.rule)
     return found
 
 
-def _check_digest(value: Mapping[str, Any], file: RuleFile) -> None:
+def _convert_old(file: RuleFile) -> TunedFile:
+    """Return the file of a stopping rule in the current format: a ladder with one rung, and nothing about the rest."""
+    names = [one.encode_name for one in msgspec.structs.fields(OldCertificate)]
+    part = convert({name: file.certificate[name] for name in names if name in file.certificate}, OldCertificate)
+    with untrusted():
+        rule: Stop = parse_value(Stop, file.stop, "stop")
+        recipe = str(replace(parse(part.recipe), stop=rule))
+    same = {name: value for name, value in file.certificate.items() if name not in ("recipe", "family", "setting")}
+    unknown: dict[str, Any] = {"device": None, "compile": None, "torch": None, "options": {}, "pilot": 0}
+    look = {"look": 1, "delta": round(1 - part.confidence, 12), "cost": "steps", "ladder": part.family}
+    rung = {"rung": 0 if part.certified else None, "fills": False}
+    return TunedFile(
+        foretell_tuned=FORMAT,
+        recipe=recipe if part.certified else part.against,
+        rungs=[recipe] if part.certified else [],
+        certificate={**unknown, **look, **rung, **same},
+        sha256=file.sha256,
+    )
+
+
+def _check_digest(value: Mapping[str, Any], file: TunedFile | RuleFile) -> None:
     """Raise StorageError if the digest in a file is not that of its content."""
     if file.sha256 is None:
         if file.certificate.get("version") != WITHOUT_DIGEST:
@@ -250,10 +399,19 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _lines(values: Mapping[str, Any], indent: int = 1) -> str:
-    """Return the inside of a JSON object, one line per key."""
-    written = (f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
-    return ",\n".join(" " * indent + line for line in written)
+def _write_lines(content: Mapping[str, Any]) -> str:
+    """Return JSON with one line per key, also of what is inside, so that people can read and compare files."""
+
+    def written(value: Any, indent: int) -> str:
+        if indent > 2 or not value or not isinstance(value, dict | list):
+            return json.dumps(value, ensure_ascii=False)
+        keys = [f"{json.dumps(name)}: " for name in value] if isinstance(value, dict) else [""] * len(value)
+        inner = value.values() if isinstance(value, dict) else value
+        lines = [" " * indent + key + written(one, indent + 1) for key, one in zip(keys, inner, strict=True)]
+        opened, closed = "{}" if isinstance(value, dict) else "[]"
+        return f"{opened}\n" + ",\n".join(lines) + f"\n{' ' * (indent - 1)}{closed}"
+
+    return written(content, 1) + "\n"
 
 
 def _region(answer: Any) -> str:

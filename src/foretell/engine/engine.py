@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, Unpack, overload
 import torch
 from torch import Tensor
 
-from foretell.engine.certificate import Certificate, model_hash
+from foretell.engine.certificate import Backend, Certificate, model_hash
 from foretell.engine.codec import Codec
 from foretell.engine.completion import Completion, Failure, Frame, answer_of, completion_of, cut_text, frame_of, text_of
 from foretell.engine.folder import folder_of, layouts_of
@@ -78,6 +78,7 @@ class Engine:
         self.packed = packed_share(network)  # the share of the matrices' weights that is packed for the CPU
         # Torch threads while this model decodes; None: torch's default.
         self.threads = 1 if self.size <= SMALL else None
+        self.compiled = False  # `load` sets it
         self.context = int(getattr(_unwrap(model), "context", UNBOUNDED))
         self.usage = Usage()  # columns of all requests that went through `generate` and `generate_iter`
 
@@ -111,6 +112,11 @@ class Engine:
     def fingerprint(self) -> str:
         """The sha256 of the checkpoint's files, which are all read once."""
         return model_hash(self.codec.folder)
+
+    @property
+    def backend(self) -> Backend:
+        """What a certificate is valid for, besides the recipe and the window."""
+        return Backend(self.fingerprint, self.dtype, self.device.type, self.compiled, str(torch.__version__))
 
     def use_threads(self, threads: int | None = None) -> None:
         """Set the number of torch threads of this process. Default: one for a small model, else torch's default."""
@@ -366,9 +372,10 @@ class Engine:
 
     def _check_certificate(self, given: Options, template: RequestTemplate) -> RequestTemplate:
         """Return the template with notes on what its certificate does not cover."""
-        if not isinstance(given.stop, Certificate):
+        if given.certificate is None:
             return template
-        return apply_certificate(template, given.stop, given.on_mismatch, self.fingerprint, self.dtype)
+        complete = isinstance(given.recipe, Certificate)
+        return apply_certificate(template, given.certificate, given.on_mismatch, self.backend, complete=complete)
 
     def request(self, prompt: Prompt, template: RequestTemplate) -> Request:
         """Encode a prompt. Raises an error if it cannot be decoded with this template."""
@@ -457,6 +464,7 @@ def load(
         compile_blocks(_network(loaded))
     pack_weights(_network(loaded), packed)
     engine = Engine(loaded, codec, layouts_of(folder))
+    engine.compiled = compile
     if quantize is not None:
         engine.dtype = f"{engine.dtype}+{quantize}"  # part of what a certificate is valid for
     # Weights that stay in their file count as free memory until they are read, so memory is measured before.

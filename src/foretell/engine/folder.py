@@ -19,6 +19,7 @@ from foretell.storage import convert, load_json
 
 NOT_THE_MODELS = {
     "recipe",
+    "settings",
     "layout",
     "pins",
     "chat",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike
 from types import NoneType
 from typing import Any, TypedDict
 
-from foretell.engine.certificate import Certificate, stop_of
+from foretell.engine.certificate import WINDOW_OPTIONS, Backend, Certificate, recipe_of, stop_of
 from foretell.engine.codec import Codec
 from foretell.engine.hints import hint_for
 from foretell.engine.request import LONGEST, Layout, Request, lay_out
@@ -28,7 +28,7 @@ from foretell.policies.stop.never import Never
 from foretell.policies.transfer.entropy_bound import EntropyBound
 from foretell.policies.transfer.threshold import Threshold
 from foretell.recipes.presets import parse
-from foretell.recipes.recipe import Recipe
+from foretell.recipes.recipe import Recipe, split_recipe
 from foretell.recipes.text import format_value, name_of
 
 ALIASES = {
@@ -59,8 +59,8 @@ ON_MISMATCH = ("warn", "full", "fail")
 WINDOW = 256  # default number of generated positions
 ANSWER = 5  # default number of answer tokens after a suffix, as in the released code
 KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
-    (("recipe",), (str, Recipe), "a recipe or its text"),
-    (("layout", "remasking", "suffix"), (str, NoneType), "a text"),
+    (("recipe",), (str, Recipe, Certificate, PathLike), "a recipe, its text, or the file of a certified one"),
+    (("layout", "remasking", "suffix", "settings"), (str, NoneType), "a text"),
     (("pins",), (Mapping, NoneType), "a mapping from window offsets to token ids or texts"),
     (("answer_start",), (int, NoneType), "a whole number"),
 )
@@ -69,16 +69,16 @@ NO_REGION = (
     "an answer length, a region that is found in the text (region=delimiter), or region=masked to read every mask"
 )
 
-FOR_WINDOWS = (
-    *("layout", "max_new_tokens", "suffix", "answer_length", "answer_start", "pins", "chat", "stop_strings"),
-)  # options that a fill does not take
+FOR_WINDOWS = (*WINDOW_OPTIONS, "pins", "chat", "stop_strings")  # options that a fill does not take
+NEEDS_FILE = "on_mismatch={} needs the file of a certificate: recipe=tuned.json or stop=tuned.json"
 NO_TEXT = "this model's folder has no tokenizer, so the completion has tokens but no text"
 
 
 class GenerateOptions(TypedDict, total=False):
     """The keywords of `generate`, `stream` and `template`; `Options` explains them."""
 
-    recipe: str | Recipe
+    recipe: str | Recipe | Certificate | PathLike[str]
+    settings: str | None
     layout: str | None
     max_new_tokens: int | None
     steps: int | None
@@ -107,7 +107,8 @@ class GenerateOptions(TypedDict, total=False):
 class Options:
     """Everything `generate` takes. None leaves the choice to the model's defaults, then to the recipe."""
 
-    recipe: str | Recipe = "full"
+    recipe: str | Recipe | Certificate = "full"
+    settings: str | None = None  # changes to the recipe, "stop.tau.high=8 guidance=1", which apply before the options
     layout: str | None = None  # one of the layouts that the model's folder describes
     max_new_tokens: int | None = None
     steps: int | None = None
@@ -145,13 +146,27 @@ class Options:
             named[ours] = value
         for name, value in named.items():
             _check_type(name, value)
+        if "recipe" in named:
+            named["recipe"] = recipe_of(named["recipe"])
         if named.get("stop") is not None:
             named["stop"] = stop_of(named["stop"])
-        if named.get("on_mismatch", "warn") != "warn" and not isinstance(named.get("stop"), Certificate):
-            raise RequestError(f"on_mismatch={named['on_mismatch']} needs the file of a certified rule: stop=rule.json")
         if named.get("stop_strings") is not None:
             named["stop_strings"] = _stop_strings(named["stop_strings"])
-        return cls(**named)
+        made = cls(**named)
+        if made.certificate is None and made.on_mismatch != "warn":
+            raise RequestError(NEEDS_FILE.format(made.on_mismatch))
+        return made
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate that the recipe or the stopping rule comes from. Raises RequestError if both have one."""
+        found = [one for one in (self.recipe, self.stop) if isinstance(one, Certificate)]
+        if len(found) > 1:
+            raise RequestError(
+                "recipe and stop are both files of certificates, and neither is for the other one's part; give one of "
+                "them: recipe=FILE decodes with the whole recipe, stop=FILE takes only its stopping rule"
+            )
+        return found[0] if found else None
 
     def with_defaults(self, defaults: Options) -> Options:
         """Return these options, with a model's `defaults` for those that are None."""
@@ -209,7 +224,7 @@ def make_fill_template(options: Options) -> RequestTemplate:
     for name in FOR_WINDOWS:
         if getattr(options, name) is not None:
             raise RequestError(f"{name}={show(getattr(options, name))} is for a window after a prompt; a fill has none")
-    recipe = _apply(options, parse(options.recipe, adapt_to_fills))
+    recipe = _recipe(options, adapt_to_fills)
     read_files(recipe.stop)
     whole("seed", options.seed, 0, 2**63 - 1, RequestError)
     return RequestTemplate(Layout(1, answer=(0, 1)), recipe, options.seed, fills=True)
@@ -217,9 +232,13 @@ def make_fill_template(options: Options) -> RequestTemplate:
 
 def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) -> RequestTemplate:
     """Decide the window, the pinned tokens and the recipe of a call."""
+    if isinstance(options.recipe, Certificate):
+        more = certified_options(options.recipe, options)
+        if "layout" not in more and not {*WINDOW_OPTIONS}.isdisjoint(more):
+            layouts = {}  # the window is complete
+        options = replace(options, **more)
     preferred = Options(**model_defaults(options, layouts))
-    # The model's preferences change the preset; then the settings in the recipe's text apply, then the options.
-    recipe = _apply(options, parse(options.recipe, partial(_apply, preferred)))
+    recipe = _recipe(options, partial(_apply, preferred))
     read_files(recipe.stop)
     layout = _layout(options.with_defaults(preferred), codec)
     whole("seed", options.seed, 0, 2**63 - 1, RequestError)
@@ -229,16 +248,20 @@ def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) ->
 
 
 def apply_certificate(
-    template: RequestTemplate, certificate: Certificate, on_mismatch: str, model_sha256: str, dtype: str | None
+    template: RequestTemplate, certificate: Certificate, on_mismatch: str, backend: Backend, *, complete: bool
 ) -> RequestTemplate:
-    """Add the remarks of a certificate. If it does not hold, never stop early (full), or raise RequestError (fail)."""
-    asked = template.recipe, template.layout, model_sha256, dtype
-    notes = certificate.remarks(*asked)
-    if on_mismatch != "warn" and certificate.differences(*asked):
+    """Add the remarks of a certificate. If it does not hold, decode in full (full), or raise RequestError (fail).
+
+    `complete`: the certificate is the request's recipe, not only its stopping rule.
+    """
+    asked = template.recipe, template.layout, backend
+    notes = certificate.remarks(*asked, fills=template.fills, complete=complete)
+    if on_mismatch != "warn" and certificate.differences(*asked, fills=template.fills, complete=complete):
         if on_mismatch == "fail":
             raise RequestError(notes[-1])
-        template = replace(template, recipe=replace(template.recipe, stop=Never()))
-        notes = (*notes, "so the rule is not used, and every step is taken (on_mismatch=full)")
+        full = certificate.compared_with if complete else replace(template.recipe, stop=Never())
+        instead = f"it is decoded with {full} instead" if complete else "the rule is not used, and every step is taken"
+        template, notes = replace(template, recipe=full), (*notes, f"so {instead} (on_mismatch=full)")
     return replace(template, notes=(*template.notes, *notes))
 
 
@@ -261,6 +284,16 @@ def without_text(template: RequestTemplate) -> RequestTemplate:
     return replace(template, notes=(*template.notes, NO_TEXT))
 
 
+def certified_options(certificate: Certificate, given: Options) -> dict[str, Any]:
+    """Return the options that a recipe was certified with; the window's only if the request does not describe it."""
+    described = WINDOW_OPTIONS if any(getattr(given, name) is not None for name in WINDOW_OPTIONS) else ()
+    return {
+        name: value
+        for name, value in certificate.options.items()
+        if name not in described and getattr(given, name) is None
+    }
+
+
 def model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the requested layout, or the default one, as the model's folder describes it."""
     described = layouts.get("layouts", {})
@@ -275,6 +308,17 @@ def model_defaults(options: Options, layouts: Mapping[str, Any]) -> Mapping[str,
     return found
 
 
+def _recipe(options: Options, prefer: Callable[[Recipe], Recipe]) -> Recipe:
+    """Return the recipe of a request.
+
+    `prefer` changes the preset; then the settings in the recipe's text apply, then `settings`, then the options. A
+    certified recipe is complete, so nothing is preferred to it.
+    """
+    given = options.recipe.chosen if isinstance(options.recipe, Certificate) else options.recipe
+    _, settings = split_recipe(f"full {options.settings or ''}")
+    return _apply(options, parse(given, prefer).adjusted(*settings))
+
+
 def _apply(options: Options, recipe: Recipe) -> Recipe:
     certified = options.stop if isinstance(options.stop, Certificate) else None
     changes: dict[str, Any] = {
@@ -287,7 +331,7 @@ def _apply(options: Options, recipe: Recipe) -> Recipe:
         "transfer": _transfer(options),
         "stop": options.stop if certified is None else certified.rule,
         # A rule reads the region it was certified for, unless the recipe names one.
-        "region": None if certified is None or recipe.region != Fixed() else certified.holds_for.region,
+        "region": None if certified is None or recipe.region != Fixed() else certified.chosen.region,
     }
     return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 

@@ -13,10 +13,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from foretell.engine.certificate import Certificate, stop_of
+from foretell.engine.certificate import WINDOW_OPTIONS, Certificate, recipe_of, stop_of
 from foretell.engine.engine import MOST_THREADS, Completion, Engine, load
 from foretell.engine.folder import folder_of, layouts_of
-from foretell.engine.options import Options, model_defaults
+from foretell.engine.options import NEEDS_FILE, Options, model_defaults
 from foretell.engine.trace_files import save_traces
 from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, whole
 from foretell.evaluation.benchmark import Benchmark, Example, make_independent, make_strict
@@ -112,6 +112,11 @@ class PreparedEvaluation:
         recipes = tuple(TaskRecipe.of(text, benchmark, evaluation.options) for text in evaluation.recipes)
         if "stop" in evaluation.options and not any("stop" in recipe.options for recipe in recipes):
             raise RequestError(f"none of {', '.join(evaluation.recipes)} stops early, so there is no rule to replace")
+        asked = evaluation.options.get("on_mismatch", "warn")
+        if asked != "warn" and not any("on_mismatch" in recipe.options for recipe in recipes):
+            raise RequestError(NEEDS_FILE.format(asked))
+        if len({recipe.name for recipe in recipes}) < len(recipes):
+            raise RequestError(f"each recipe needs its own name, got {', '.join(recipe.name for recipe in recipes)}")
         examples = benchmark.examples(evaluation.source, evaluation.limit, evaluation.seed)
         if not examples:
             raise RequestError(f"{evaluation.task} has no examples")
@@ -164,10 +169,11 @@ class PreparedEvaluation:
                 "is the share of answers that equal the first recipe's"
             )
         rule = stop_of(self.evaluation.options["stop"]) if "stop" in self.evaluation.options else None
-        if isinstance(rule, Certificate) and rule.task != self.evaluation.task:
-            remarks.append(
-                f"this stopping rule was certified on {rule.task or 'a set of prompts'}, not {self.evaluation.task}"
-            )
+        certificates: dict[str, object] = {recipe.name: recipe.certificate for recipe in self.recipes}
+        for name, certificate in {"this stopping rule": rule, **certificates}.items():
+            if isinstance(certificate, Certificate) and (certificate.task or Prompts.name) != self.evaluation.task:
+                where = certificate.task or "a set of prompts"
+                remarks.append(f"{name} was certified on {where}, not {self.evaluation.task}")
         return list(dict.fromkeys(remarks))
 
     def check(self) -> None:
@@ -243,14 +249,28 @@ class PreparedEvaluation:
 def _with_layout(evaluation: Evaluation, find_folder: Callable[[], Path]) -> Evaluation:
     """Replace the name of a layout by its options from the model's folder; prompts have a default layout.
 
-    Options that were given explicitly override those of the layout. A text with masks has none, and refuses its name.
+    Options that were given explicitly override those of the layout. If none describes the window of prompts, it is that
+    of the first recipe from a file. A text with masks has no layout, and refuses its name.
     """
     options = dict(evaluation.options)
-    name = options.pop("layout", None)
-    if evaluation.task == Fill.name or (name is None and evaluation.task != Prompts.name):
+    if evaluation.task == Fill.name:
         return evaluation
-    described = model_defaults(Options(layout=name), layouts_of(find_folder()))
+    certified = _certified_window(evaluation)
+    name = options.pop("layout", certified.pop("layout", None))
+    if name is None and evaluation.task != Prompts.name:
+        return evaluation
+    described = dict(model_defaults(Options(layout=name), layouts_of(find_folder())))
+    if certified:
+        described = {key: value for key, value in described.items() if key not in WINDOW_OPTIONS} | certified
     return replace(evaluation, options={**described, **options})
+
+
+def _certified_window(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the window of the first recipe from a file, if prompts are decoded and no option describes theirs."""
+    if evaluation.task != Prompts.name or any(name in evaluation.options for name in WINDOW_OPTIONS):
+        return {}
+    files = (one for one in map(recipe_of, evaluation.recipes) if isinstance(one, Certificate))
+    return next((dict(one.options) for one in files), {})
 
 
 def _vocabulary_error(evaluation: Evaluation, engine: Engine) -> VocabularyError:

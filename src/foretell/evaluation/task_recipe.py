@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from foretell.engine.certificate import Certificate, recipe_of
 from foretell.engine.engine import Engine
 from foretell.engine.masked_text import MaskedText
 from foretell.engine.options import RequestTemplate, adapt_to_fills
@@ -25,9 +27,10 @@ _LAYOUT_WORD = re.compile(rf"(?:^|(?<=\s))({'|'.join(LAYOUT)})=([^\s()]+)(?=\s|$
 class TaskRecipe:
     """A recipe together with the options with which it decodes a benchmark."""
 
-    name: str  # the text that the user gave
+    name: str  # the text that the user gave, or the name of the file
     recipe: Recipe
     options: Mapping[str, Any]  # options of `generate`
+    certificate: Certificate | None = None  # of the file that the recipe comes from
 
     @classmethod
     def of(cls, text: str, benchmark: Benchmark, given: Mapping[str, Any] | None = None) -> TaskRecipe:
@@ -35,13 +38,18 @@ class TaskRecipe:
 
         The preset `prophet` takes the benchmark's thresholds, and every preset takes its block length and steps, unless
         the text sets them. If the text sets the window but no steps, there is one step per position. `given` overrides
-        the benchmark's options; a stopping rule in it replaces the recipe's, if the recipe has one.
+        the benchmark's options; a stopping rule in it replaces the recipe's, if the recipe has one. If `text` names the
+        file of a certificate, its recipe is complete and takes nothing but the window.
         """
+        given_recipe = recipe_of(text)
         changes = {name: _parse_number(value) for name, value in _LAYOUT_WORD.findall(text)}
         options = {**benchmark.options, **(given or {})}
         settings = {name: options.pop(name) for name in ("steps", "block_length") if name in options}
         if "max_new_tokens" in changes:
             settings.pop("steps", None)
+
+        if isinstance(given_recipe, Certificate):
+            return cls(Path(text).name, given_recipe.chosen, options, given_recipe)
 
         def adapt(preset: Recipe) -> Recipe:
             if preset == PRESETS["prophet"].recipe:
@@ -49,14 +57,17 @@ class TaskRecipe:
             return replace(adapt_to_fills(preset) if isinstance(benchmark, Fill) else preset, **settings)
 
         recipe = parse(_LAYOUT_WORD.sub("", text), adapt)
-        if recipe.stop == Never():
-            options = {name: value for name, value in options.items() if name not in ("stop", "on_mismatch")}
+        # What to do on a mismatch is for recipes with a certificate, their own or that of the rule.
+        drop = {"stop", "on_mismatch"} if recipe.stop == Never() or "stop" not in options else set()
+        options = {name: value for name, value in options.items() if name not in drop}
         return cls(text, recipe, options | changes)
 
     def template(self, engine: Engine, example: Example, seed: int) -> RequestTemplate:
         """Return the template for one example."""
+        # All recipes of an evaluation have the same window, so that of a certificate is not taken.
+        recipe = self.recipe if self.certificate is None else replace(self.certificate, options={})
         make = engine.fill_template if isinstance(example.prompt, MaskedText) else engine.template
-        return make(recipe=self.recipe, **{**self.options, **example.options, "seed": seed})
+        return make(recipe=recipe, **{**self.options, **example.options, "seed": seed})
 
 
 def _parse_number(text: str) -> int | str:

@@ -138,24 +138,6 @@ def _with_token_clock(rule: Stop) -> Stop:
     return replace(rule, rules=tuple(map(_with_token_clock, rule.rules))) if isinstance(rule, All | Any) else rule
 
 
-def check_member(rule: Stop, family: str, setting: float, *, parallel: bool) -> None:
-    """Raise RequestError unless `rule` is the family's rule at `setting`; families of your own are not known here.
-
-    `parallel` says whether the rule is for a recipe that fills several masks per step.
-    """
-    known = FAMILIES.get(family)
-    if family == "ranks" and isinstance(rule, Prophet) and isinstance(rule.scale, Ranks):
-        known = ranks_family(rule.scale)
-    if known is not None:
-        right = rule == (with_token_clock(known) if parallel else known).rule(setting)
-    elif family == JUDGE:
-        right = isinstance(rule, Judge) and rule.bar == setting
-    else:
-        right = family != "ranks"
-    if not right:
-        raise RequestError(f"the rule is not the one that the family {family} has at {setting:g}")
-
-
 def find_families(names: str | Family | Sequence[str | Family]) -> tuple[Family, ...]:
     """Return the families with these names; `all` means those that read the recipe's own region."""
     given = [names] if isinstance(names, str | Family) else [*names]
