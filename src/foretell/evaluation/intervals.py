@@ -59,9 +59,9 @@ def _find_last(accepts: Callable[[float], bool], inside: float, outside: float) 
     return inside
 
 
-def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval:
-    """Return the 95% percentile bootstrap interval for the mean of paired differences."""
-    values = np.asarray(differences, dtype=float)
+def bootstrap(numbers: Sequence[float], seed: int = 0) -> Interval:
+    """Return the 95% percentile bootstrap interval for the mean; it is too narrow if few of the numbers differ."""
+    values = np.asarray(numbers, dtype=float)
     if len(values) < 2 or (values == values[0]).all():  # all resamples are equal
         return Interval(float(values[0]), float(values[0]))
     found = scipy_stats().bootstrap(
