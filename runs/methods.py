@@ -119,6 +119,7 @@ def cells(task: str, base: ReportRow, row: ReportRow) -> list[str]:
         percent(row.accuracy),
         spread(row.accuracy_low, row.accuracy_high),
         change,
+        "" if first else percent(row.agreement),
         f"{row.forwards:.1f}",
         f"{base.forwards / row.forwards:.2f}x",
         f"{base.columns / row.columns:.2f}x",
@@ -171,7 +172,7 @@ def describe_goal(found: dict[str, list[ReportRow]]) -> list[str]:
             f"- {task}: the fastest within {100 * LOST:.1f} points is `{best.recipe}`: {best.clock_speedup:.2f}x by "
             f"the clock, {rows[0].forwards / best.forwards:.2f}x fewer forwards, "
             f"{rows[0].columns / best.columns:.2f}x fewer columns, {100 * best.difference:+.1f} points "
-            f"({points(best.difference_low, best.difference_high)}). "
+            f"({points(best.difference_low, best.difference_high)}), {percent(best.agreement)}% equal answers. "
             f"The paper's {BEST_SPEEDUP}x: {said}."
         )
     return lines
@@ -181,14 +182,15 @@ def markdown(
     found: dict[str, list[ReportRow]], far: list[list[str]], stacks: dict[str, str], options: argparse.Namespace
 ) -> list[str]:
     headings = (
-        "task", "method", "accuracy, %", "95%", "delta (95%)", "forwards", "fewer forwards", "fewer columns",
-        "tokens per forward", "clock", "penalised speedup",
+        "task", "method", "accuracy, %", "95%", "delta (95%)", "agrees, %", "forwards", "fewer forwards",
+        "fewer columns", "tokens per forward", "clock", "penalised speedup",
     )  # fmt: skip
     lines = [
         "# Every way to spend less, alone and with Prophet",
         "",
         f"Bundled model, {options.limit} held-out problems a task (seed {SEED}), all decoded live. Accuracy with",
-        "Wilson's interval; delta to full decoding in points, paired, with a bootstrap interval. Columns: what all",
+        "Wilson's interval; delta to full decoding in points, paired, with Tango's 95% interval. Agrees: answers",
+        "equal to full decoding's; a method can change answers and keep the accuracy. Columns: what all",
         "forward passes computed, which is what a cache or a window saves. Clock: full's wall-clock time over the",
         "method's, one thread, the methods taking turns in one run; none where a row was",
         "decoded later. Penalised speedup = step speedup x (accuracy / full's)^4.",

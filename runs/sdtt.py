@@ -33,8 +33,7 @@ SURE = 0.05  # largest p of McNemar's exact test that counts as a difference
 DECIDES = prose(
     f"Whether there is a difference, the exact test decides: it is called one where p is at most {SURE:g}. The",
     "interval says how large it may be. The two can part where few pairs differ (right with one decoder, wrong with",
-    "the other): a bootstrap can only draw the same few again, so its interval is too narrow and can leave 0 out",
-    "although the test, which counts every way in which those pairs could have fallen, shows nothing.",
+    "the other): the interval is that of a score test, which is approximate, and the exact test is more cautious.",
 )
 HALF_TEACHER = paper.Result(paper.BUDGETS[256][128], 2.0, 128)
 PAPER = {  # LLaDA-8B on GSM8K, window 256
@@ -109,7 +108,7 @@ def markdown(found: dict[str, tuple[list[ReportRow], ReportRow]], options: argpa
             f"{problems(options)}. Teacher: `{options.model}`; student: `{options.student}`, distilled by one round of",
             "SDTT (`runs/distil_tiny.toml`), always with half the teacher's budget. Rows without Prophet are live,",
             "those with it are replayed on their traces. Accuracy with Wilson's 95% interval; delta to the full",
-            "teacher in points, paired, with a bootstrap interval (0 to 0 if no pair differs) and McNemar's exact p.",
+            "teacher in points, paired, with Tango's 95% interval and McNemar's exact p.",
             "Speedup: full's mean steps over these. Agrees: answers equal to full decoding's. Thresholds 7.5, 5.0,",
             "2.5. `python runs/sdtt.py`",
         ),

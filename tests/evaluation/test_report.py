@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 
 from foretell.errors import RequestError, StorageError
-from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
+from foretell.evaluation.intervals import bootstrap, mcnemar, paired_difference, penalised_speedup, wilson
 from foretell.evaluation.records import Record, read_records, repair
 from foretell.evaluation.report import HEADINGS, Report, compare, count_levels, report
 from foretell.evaluation.sweep import expand_sweep
@@ -52,7 +56,7 @@ def test_rows_by_hand() -> None:
     assert fast.difference == -0.25
     assert fast.agreement == 0.5
     assert fast.penalised_speedup == pytest.approx(3 * (0.5 / 0.75) ** 4)
-    assert -0.75 <= fast.difference_low <= -0.25 <= fast.difference_high == 0.0
+    assert (fast.difference_low, fast.difference_high) == paired_difference(1, 0, 4)
 
 
 def test_a_report_shows_how_programs_were_isolated(tmp_path: Path) -> None:
@@ -111,7 +115,7 @@ def test_a_report_is_printed_and_saved(tmp_path: Path) -> None:
         "| fast | 4 | 50.0% | 15.0-85.0 | 25.0% | 20.0 | 64 | 3.00x | 2.00x | 20.0 | 2000 | 20.0% | 1.60 | -25.0 |"
         in text
     )
-    assert "| -75.0 to +0.0 | 1 |" in text
+    assert "| -69.9 to +36.2 | 1 |" in text
     assert "- `fast` is `full` with max_new_tokens = 64" in text
     assert json.loads((tmp_path / "report.json").read_text())["rows"][1]["lost"] == 1
     (wide,), narrow = made.tables(180), made.tables(80)
@@ -167,6 +171,44 @@ def test_mcnemar_is_exact() -> None:
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(0, 5) == pytest.approx(2 / 32)
     assert mcnemar(1, 7) == mcnemar(7, 1) == pytest.approx(2 * (1 + 8) / 2**8)
+
+
+def cover(interval: Callable[[int, int], tuple[float, float]], count: int, losing: float, winning: float) -> float:
+    """Return the probability that the interval from (lost, won) of `count` holds the true difference."""
+    most = [int(stats.binom.ppf(0.9999, count, share)) for share in (losing, winning)]
+    found = 0.0
+    for lost, won in product(range(most[0] + 1), range(most[1] + 1)):
+        low, high = interval(lost, won)
+        if low <= winning - losing <= high:
+            shares = [losing, winning, 1 - losing - winning]
+            found += float(stats.multinomial.pmf([lost, won, count - lost - won], count, shares))
+    return found
+
+
+@pytest.mark.parametrize("count", [100, 500])
+@pytest.mark.parametrize(
+    ("losing", "winning"), [(0.002, 0.0), (0.01, 0.0), (0.05, 0.0), (0.0, 0.01), (0.012, 0.01), (0.06, 0.01)]
+)
+def test_a_paired_interval_covers_the_truth_as_often_as_it_says(count: int, losing: float, winning: float) -> None:
+    def percentile(lost: int, won: int) -> tuple[float, float]:
+        draws = np.random.default_rng(0).multinomial(count, [lost / count, won / count, 1 - (lost + won) / count], 400)
+        low, high = np.percentile((draws[:, 1] - draws[:, 0]) / count, [2.5, 97.5])
+        return float(low), float(high)
+
+    found = cover(lambda lost, won: paired_difference(lost, won, count), count, losing, winning)
+    assert found > 0.945
+    if (losing + winning) * count <= 2.5:
+        assert cover(percentile, count, losing, winning) < 0.75, "a percentile bootstrap does not"
+
+
+def test_a_paired_interval_on_known_values() -> None:
+    """One was computed with a numerical search for the likeliest shares; Wilson's is that of no differing pair."""
+    assert paired_difference(0, 0, 500) == pytest.approx((-wilson(0, 500).high, wilson(0, 500).high))
+    assert paired_difference(50, 0, 50).low == -1.0 == -paired_difference(0, 50, 50).high
+    low, high = paired_difference(3, 12, 44)
+    assert paired_difference(12, 3, 44) == pytest.approx((-high, -low))
+    assert (low, high) == pytest.approx((0.03549, 0.36961), abs=1e-5)
+    assert paired_difference(100, 300, 1000) == pytest.approx((0.1625, 0.2375), abs=0.002), "near the normal interval"
 
 
 def test_bootstrap_is_seeded_and_near_the_normal_interval() -> None:

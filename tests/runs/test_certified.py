@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,18 @@ def test_the_headline_is_not_the_family_named_after_looking(script: Any, found: 
     assert "(reaches 2x); sched, named the fastest after looking, 16.00x" in said
     assert "parallel + entropy: 16.00x" in said
     assert sum("over draws" in line for line in lines) == sum("over splits" in line for line in lines) == 2
+
+
+def test_a_mean_over_some_certified_splits_says_so(script: Any) -> None:
+    some, never = kept(stops=0.25), replace(kept(stops=0.0), speedup=1.0)
+    rows = [
+        script.FamilyResult("word", name, "success", 0.01, found, kept(), None)
+        for name, found in {"prophet-min": kept(), "shared": never, script.BOTH: some}.items()
+    ]
+    assert [row[2] for row in script.speed_rows(rows, "success")] == ["1.50x", "1.00x", "1.50x (25.0%)"]
+    said = script.describe_speeds({row.family: row.certified for row in rows}, 3.0, 2.5)
+    assert "shared 1.00x (misses 2x)" in said
+    assert said.endswith("1.50x (a mean: 25.0% of the splits certify a rule and have 3.00x, the others 1.00x).")
 
 
 def test_the_losses_are_those_of_certificates(script: Any) -> None:

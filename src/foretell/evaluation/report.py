@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretell.errors import RequestError, StorageError, show, unknown
-from foretell.evaluation.intervals import bootstrap, mcnemar, penalised_speedup, wilson
+from foretell.evaluation.intervals import mcnemar, paired_difference, penalised_speedup, wilson
 from foretell.evaluation.manifest import read_manifest
 from foretell.evaluation.records import Record, read_records
 from foretell.storage import write_file
@@ -42,7 +42,7 @@ class ReportRow:
     budget_speedup: float  # the paper's: the first recipe's budget (with pins) over this one's steps
     clock_speedup: float
     difference: float  # accuracy minus the first recipe's
-    difference_low: float  # bootstrap over pairs, 95%
+    difference_low: float  # Tango's 95% interval of paired shares
     difference_high: float
     lost: int  # right under the first recipe, wrong under this one
     won: int
@@ -142,15 +142,15 @@ LEGEND = (
     "passes) are means per example. Step speedup: the first recipe's mean steps divided by this recipe's; clock "
     "speedup: the same for wall-clock time. Padded: share of the computed columns that was padding. Tokens per "
     "forward: response tokens, up to the end of the text. Difference: accuracy minus the first recipe's, in points, "
-    "with a paired bootstrap interval and McNemar's exact p. Agreement: answers equal to the first recipe's. "
-    "Penalised speedup: step speedup x (accuracy / the first recipe's)^4."
+    "with Tango's 95% interval for paired shares and McNemar's exact p. Agreement: answers equal to the first "
+    "recipe's. Penalised speedup: step speedup x (accuracy / the first recipe's)^4."
 )
 
 
-def report(folder: Path | str, seed: int = 0) -> Report:
-    """Return the report of a results folder, complete or not; `seed` is for the bootstrap."""
+def report(folder: Path | str) -> Report:
+    """Return the report of a results folder, complete or not."""
     manifest, records = read_manifest(folder), read_records(folder)
-    return Report(manifest, compare(records, tuple(manifest["order"]), seed), count_levels(records))
+    return Report(manifest, compare(records, tuple(manifest["order"])), count_levels(records))
 
 
 def count_levels(records: Sequence[Record]) -> dict[str, int]:
@@ -159,7 +159,7 @@ def count_levels(records: Sequence[Record]) -> dict[str, int]:
     return {} if set(levels) <= {None} else {level or "not recorded": count for level, count in levels.items()}
 
 
-def compare(records: Sequence[Record], recipes: Sequence[str], seed: int = 0) -> tuple[ReportRow, ...]:
+def compare(records: Sequence[Record], recipes: Sequence[str]) -> tuple[ReportRow, ...]:
     """Return one row per recipe that has results."""
     by_recipe: dict[str, dict[str, Record]] = {name: {} for name in recipes}
     for record in records:
@@ -169,10 +169,10 @@ def compare(records: Sequence[Record], recipes: Sequence[str], seed: int = 0) ->
     base = by_recipe[recipes[0]]
     if not base:
         raise RequestError(f"there are no results yet for {recipes[0]!r}, and the other recipes are compared with it")
-    return tuple(_row(name, found, base, seed) for name, found in by_recipe.items() if found)
+    return tuple(_row(name, found, base) for name, found in by_recipe.items() if found)
 
 
-def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], seed: int) -> ReportRow:
+def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record]) -> ReportRow:
     mine = list(found.values())
     right = sum(record.correct for record in mine)
     low, high = wilson(right, len(mine))
@@ -192,7 +192,7 @@ def _row(name: str, found: Mapping[str, Record], base: Mapping[str, Record], see
         tokens_per_forward=sum(one.response_tokens for one in mine) / sum(one.forwards for one in mine),
         seconds=_mean([one.wall for one in mine]),
         settled=_mean([one.finish == "settled" for one in mine]),
-        **_compare_pairs(pairs, seed),
+        **_compare_pairs(pairs),
     )
 
 
@@ -206,7 +206,7 @@ def _padding_share(records: Sequence[Record]) -> float | None:
     return 1 - sum(needed for needed, _ in counted) / sum(computed for _, computed in counted) if counted else None
 
 
-def _compare_pairs(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[str, Any]:
+def _compare_pairs(pairs: Sequence[tuple[Record, Record]]) -> dict[str, Any]:
     nan = float("nan")
     if not pairs:
         names = (
@@ -226,9 +226,9 @@ def _compare_pairs(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[st
             "penalised_speedup": None,
         }
     base, mine = ([pair[side] for pair in pairs] for side in (0, 1))
-    differences = [float(after.correct) - float(before.correct) for before, after in pairs]
-    low, high = bootstrap(differences, seed)
-    lost, won = differences.count(-1.0), differences.count(1.0)
+    lost = sum(before.correct and not after.correct for before, after in pairs)
+    won = sum(after.correct and not before.correct for before, after in pairs)
+    low, high = paired_difference(lost, won, len(pairs))
     steps = _mean([one.steps for one in mine])
     speedup = _mean([one.steps for one in base]) / steps
     clock = _mean([one.wall for one in mine])
@@ -238,7 +238,7 @@ def _compare_pairs(pairs: Sequence[tuple[Record, Record]], seed: int) -> dict[st
         "step_speedup": speedup,
         "budget_speedup": _mean([one.budget for one in base]) / steps,
         "clock_speedup": _mean([one.wall for one in base]) / clock if clock else nan,
-        "difference": _mean(differences),
+        "difference": (won - lost) / len(pairs),
         "difference_low": low,
         "difference_high": high,
         "lost": lost,

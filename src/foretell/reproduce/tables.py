@@ -21,9 +21,9 @@ HEADINGS = (
 )  # fmt: skip
 LEGEND = (
     "Here: accuracy with Wilson's 95% interval. Here - paper: points, with the same interval; it takes the paper's "
-    "number as exact. Change: points against full decoding in the same setting on the same problems, with a paired "
-    "bootstrap interval. Steps: mean per problem; given positions cost none. Speedup: full decoding's mean steps (or "
-    "time, where the heading says so) divided by this decoder's."
+    "number as exact. Change: points against full decoding in the same setting on the same problems, with Tango's "
+    "interval for paired shares. Steps: mean per problem; given positions cost none. Speedup: full decoding's mean "
+    "steps (or time, where the heading says so) divided by this decoder's."
 )
 COUNTERPART = (
     "This is no reproduction: the model is another one, and each task only resembles the paper's. Budgets and block "
@@ -37,16 +37,16 @@ class FoundRow:
     found: ReportRow | None  # None: nothing was decoded
 
 
-def find_rows(table: Table, what: Reproduction, seed: int = 0) -> list[FoundRow]:
-    return [FoundRow(row, _compare_with_base(row, what, seed)) for row in table.rows]
+def find_rows(table: Table, what: Reproduction) -> list[FoundRow]:
+    return [FoundRow(row, _compare_with_base(row, what)) for row in table.rows]
 
 
-def _compare_with_base(row: Row, what: Reproduction, seed: int) -> ReportRow | None:
+def _compare_with_base(row: Row, what: Reproduction) -> ReportRow | None:
     mine, base = what.records(row.decoding), what.records(row.base)
     if not mine or not base:
         return None
     names = ("base", "row")
-    return compare([*_rename(base, names[0]), *_rename(mine, names[1])], names, seed)[1]
+    return compare([*_rename(base, names[0]), *_rename(mine, names[1])], names)[1]
 
 
 def _rename(records: Sequence[Record], name: str) -> list[Record]:
