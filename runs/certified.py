@@ -98,13 +98,13 @@ def by_family(made: list[FamilyResult], loss: str) -> dict[tuple[str, str], list
 
 
 def make_panel(task: str, found: Families, made: list[FamilyResult]) -> RiskPanel:
-    mine = {name: rows for (_, name), rows in by_family(made, "consistency").items() if name != BOTH}
+    mine = {name: rows for (_, name), rows in by_family(made, "answer").items() if name != BOTH}
     return RiskPanel(task, {name: _make_line(rows, *found.get(name, ())) for name, rows in mine.items()})
 
 
 def _make_line(mine: list[FamilyResult], family: Family | None = None, found: Outcomes | None = None) -> Line:
     """Return a line of the figure; without a single family it has no curve."""
-    risks = [] if found is None else found.losses("consistency").mean(axis=1).tolist()
+    risks = [] if found is None else found.losses("answer").mean(axis=1).tolist()
     speedups = [] if found is None else found.speedups().tolist()
     usual = None if family is None else published_index(family)
     return Line(

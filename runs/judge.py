@@ -30,7 +30,7 @@ JUDGES = {
     "judge, logistic": JudgeConfig(hidden=0),
 }
 RULES = {"smallest gap": "prophet-min", "mean gap": "prophet", "entropy": "entropy", "persistence": "persistence"}
-LOSS = "consistency"
+LOSS = "answer"
 Found = dict[str, dict[float, CoverageResult]]  # by rule and risk
 
 

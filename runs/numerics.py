@@ -64,7 +64,7 @@ def measure(task: str, options: argparse.Namespace) -> list[FormatResult]:
     answers = {name: [record.answer for record in pool.records] for name, pool in pools.items()}
     sets = Sets.of(len(answers["float32"]), SPLITS, DRAWS, SEED)
     found = {
-        (name, family): Coverage.of(sets, "consistency", pool.replay(one))
+        (name, family): Coverage.of(sets, "answer", pool.replay(one))
         for name, pool in pools.items()
         for family, one in make_families(pool).items()
     }

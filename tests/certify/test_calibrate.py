@@ -60,7 +60,7 @@ def test_the_boldest_rule_before_the_first_failure(made: Calibrated) -> None:
     assert found.empirical_risk == pytest.approx(chosen.empirical_risk, abs=1e-6)
     assert found.speedup == pytest.approx(chosen.speedup, abs=1e-4)
     assert found.empirical_risk <= found.upper_bound <= found.risk == 0.2
-    assert (found.task, found.examples, found.seed, found.loss) == ("choice", EXAMPLES, 3, "consistency")
+    assert (found.task, found.examples, found.seed, found.loss) == ("choice", EXAMPLES, 3, "answer")
 
 
 def test_it_does_live_what_it_says(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
@@ -393,10 +393,10 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
     file.write_text("\n".join(map(json.dumps, lines)))
     both = {
         loss: calibrate(str(checkpoint), prompts=file, work=tmp_path / "w", loss=loss, options=LAYOUT, **GOAL)
-        for loss in ("success", "consistency")
+        for loss in ("success", "answer")
     }
     lost, changed = (
-        [trial.empirical_risk for trial in both[loss].search.trials] for loss in ("success", "consistency")
+        [trial.empirical_risk for trial in both[loss].search.trials] for loss in ("success", "answer")
     )
     assert all(a <= b for a, b in zip(lost, changed, strict=True))
     assert 0 < max(lost) <= 0.5 < max(changed)

@@ -42,7 +42,7 @@ def test_by_hand() -> None:
     steps = np.array([[5] * 4, [2] * 4])
     halves = np.array([[True, True, False, False], [False, False, True, True]])
     sets = Sets(halves, np.array([[2, 0, 0, 0], [0, 0, 0, 2], [1, 0, 1, 0], [1, 0, 0, 1]]))
-    found = Coverage.of(sets, "consistency", outcomes(changed, steps))
+    found = Coverage.of(sets, "answer", outcomes(changed, steps))
     assert found.errors.tolist() == [[0, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 2], [0, 0, 0], [0, 0, 1]]
     assert found.held_out.tolist() == [[0, 0, 0.5], [0, 0, 0]]
     assert found.overall.tolist() == [0, 0, 0.25]
@@ -67,7 +67,7 @@ def test_a_rule_just_above_eps_is_certified_as_often_as_the_binomial_says() -> N
     changed = np.zeros((2, pool), dtype=bool)
     changed[1, :errors] = True
     steps = np.tile([[5], [2]], pool)
-    found = Coverage.of(Sets.of(pool, 200, draws, 3), "consistency", outcomes(changed, steps))
+    found = Coverage.of(Sets.of(pool, 200, draws, 3), "answer", outcomes(changed, steps))
     most = int(stats.binom.ppf(delta, size, 0.02)) - 1  # errors with which it passes
     promised, spared = stats.binom.cdf(most, size, errors / pool), stats.hypergeom.cdf(most, pool, errors, size)
     noise = 4 * float(np.sqrt(promised / draws))
@@ -82,7 +82,7 @@ def test_a_certificate_holds_where_hope_does_not() -> None:
     rng = np.random.default_rng(0)
     hardness, true = rng.random(2000), np.geomspace(0.001, 0.1, 60)
     steps = np.tile(np.arange(60, 0, -1)[:, None], 2000)
-    found = Coverage.of(Sets.of(2000, 200, 1000, 4), "consistency", outcomes(hardness < true[:, None], steps))
+    found = Coverage.of(Sets.of(2000, 200, 1000, 4), "answer", outcomes(hardness < true[:, None], steps))
     certified, hoped = found.evaluate_certified(0.02, 0.95), found.evaluate_naive(0.02)
     assert certified.violations <= 0.05
     assert hoped.violations > 0.3
@@ -99,15 +99,15 @@ def test_families_that_share_delta_by_hand() -> None:
     some[0, :100] = True
     wrong = outcomes(some, np.ones((1, 200)), 16)
     sets = Sets.of(200, 20, 30, 5)
-    found = Coverage.of(sets, "consistency", slow, fast, wrong)
+    found = Coverage.of(sets, "answer", slow, fast, wrong)
     assert found.families == (2, 2, 1)
     assert found.choose_certified(0.05, 0.95).tolist() == [4] * 50, (
         "the fastest of what is certified, not the fastest of all"
     )
     kept = found.evaluate_certified(0.05, 0.95)
     assert (kept.speedup, kept.risk, kept.above, kept.violations, kept.stops) == (8.0, 0.0, 0.0, 0.0, 1.0)
-    assert Coverage.of(sets, "consistency", wrong, fast, slow).choose_certified(0.05, 0.95).tolist() == [3] * 50
-    nine = Coverage.of(sets, "consistency", slow, fast, *[wrong] * 7)
+    assert Coverage.of(sets, "answer", wrong, fast, slow).choose_certified(0.05, 0.95).tolist() == [3] * 50
+    nine = Coverage.of(sets, "answer", slow, fast, *[wrong] * 7)
     assert nine.evaluate_certified(0.05, 0.95).stops == 0.0
     assert nine.evaluate_certified(0.05, 0.94).stops == 1.0
     assert nine.evaluate_certified(0.05, 0.95, [0.02] * 2 + [0.96] + [0] * 6).stops == 0.0, "those that pass get little"
@@ -120,7 +120,7 @@ def test_the_fastest_is_the_one_on_the_calibration_set() -> None:
     first = np.arange(40) < 20
     one, other = (outcomes(np.zeros((1, 40), dtype=bool), np.where(where, 1, 8)[None], 16) for where in (first, ~first))
     sets = Sets(np.array([first, ~first]), np.array([first * 1, ~first * 1]))
-    found = Coverage.of(sets, "consistency", one, other)
+    found = Coverage.of(sets, "answer", one, other)
     assert found.choose_certified(0.3, 0.95).tolist() == [1, 2, 1, 2]
     assert found.evaluate_certified(0.3, 0.95).speedup == 2.0, "and on the other half it is the slow one"
 
@@ -135,9 +135,9 @@ def test_sharing_delta_keeps_the_promise_that_picking_breaks() -> None:
         changed[0, rng.permutation(pool)[:51]] = True
         made.append(outcomes(changed, np.ones((1, pool)), 2))
     sets = Sets.of(pool, 10, 2000, 2)
-    picked = np.max([Coverage.of(sets, "consistency", one).choose_certified(eps, 0.95)[10:] for one in made], axis=0)
+    picked = np.max([Coverage.of(sets, "answer", one).choose_certified(eps, 0.95)[10:] for one in made], axis=0)
     assert (picked > 0).mean() > 0.15
-    assert 0 < Coverage.of(sets, "consistency", *made).evaluate_certified(eps, 0.95).violations <= 0.05
+    assert 0 < Coverage.of(sets, "answer", *made).evaluate_certified(eps, 0.95).violations <= 0.05
 
 
 def test_sets_are_of_one_size_and_leave_some_over() -> None:
@@ -155,4 +155,4 @@ def test_families_are_of_the_same_examples() -> None:
     others = outcomes(np.zeros((1, 5), dtype=bool), np.ones((1, 5)))
     for found in ((), (some, outcomes(some.changed, some.steps, 9)), (some, others)):
         with pytest.raises(RequestError, match="same examples"):
-            Coverage.of(sets, "consistency", *found)
+            Coverage.of(sets, "answer", *found)

@@ -124,10 +124,10 @@ def test_outcomes_are_those_of_the_records(studied: Study) -> None:
         records = studied.replay("x", rule)
         assert found.steps[row].tolist() == [record.steps for record in records]
         differs = [a.answer != b.record.answer for a, b in zip(records, studied.cases, strict=True)]
-        assert found.losses("consistency")[row].tolist() == differs
+        assert found.losses("answer")[row].tolist() == differs
         lost = [b.record.correct and not a.correct for a, b in zip(records, studied.cases, strict=True)]
         assert found.losses("success")[row].tolist() == lost
-    assert found.losses("consistency")[0].sum() == 0 < found.losses("consistency")[-1].sum()
+    assert found.losses("answer")[0].sum() == 0 < found.losses("answer")[-1].sum()
     assert found.speedups()[0] == 1.0
     assert found.speedups()[-1] == found.full.mean()
     with pytest.raises(RequestError, match="unknown loss 'accuracy'"):

@@ -26,7 +26,7 @@ def rule(run_once: Run, checkpoint: Path, tmp_path_factory: pytest.TempPathFacto
     file, out = folder / "prompts.txt", folder / "rule.json"
     file.write_text("\n".join(PROMPTS))
     done = run_once("calibrate", checkpoint, "--prompts", file, "--out", out, *GOAL)
-    assert "prophet on prompts, n = 16, loss: consistency" in done.stdout
+    assert "prophet on prompts, n = 16, loss: answer" in done.stdout
     assert "fewer steps on the calibration set" in done.stdout
     assert "16/16  full in 21.0 steps" in done.stderr, "no accuracy where nothing is graded"
     assert (folder / "rule.work" / "manifest.json").is_file()
@@ -83,7 +83,7 @@ def test_it_is_shown_in_plain_words(run: Run, rule: Path, tmp_path: Path) -> Non
     assert f"rule.json certified at {found.speedup:.2f}x fewer steps {found.recipe}" in shown
     assert "With confidence 0.9, stopping early gives a different answer than full decoding on at most 30%" in shown
     assert "for a window of 24 positions, the answer 2 tokens at 22 against full block_length=8" in shown
-    assert "examples 16 of a set of prompts, seed 0 risk at most 0.3 (consistency) with confidence 0.9; " in shown
+    assert "examples 16 of a set of prompts, seed 0 risk at most 0.3 (answer) with confidence 0.9; " in shown
     assert f"ladder prophet, rung {(found.rung or 0) + 1} of 57 look 1, tested at delta = 0.1" in shown
     none = replace(found, certified=False, recipe=found.against, rung=None)
     replace(none, fills=True, pilot=7, compile=True, torch=None).save(tmp_path / "none.json")

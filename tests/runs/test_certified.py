@@ -49,7 +49,7 @@ def test_shared_takes_the_fastest_that_its_part_of_delta_certifies(script: Any, 
     assert len(rows) == 12 * 2 * 4
     assert len(script.SHARING) == 9
     assert not {"sched", script.BOTH} & {*script.SHARING}, "they look elsewhere than the recipe does"
-    linear, shared = rows["linear", "consistency", 0.01], rows["shared", "consistency", 0.01]
+    linear, shared = rows["linear", "answer", 0.01], rows["shared", "answer", 0.01]
     assert 0 < linear.certified.violations < 0.05
     assert linear.naive.violations > 0.4
     assert 2 <= linear.certified.speedup < 2.5
@@ -58,7 +58,7 @@ def test_shared_takes_the_fastest_that_its_part_of_delta_certifies(script: Any, 
     assert shared.naive.violations == linear.naive.violations, "naively the fastest is what is not safe"
     assert shared.published is None
     assert linear.published.violations == 1.0
-    assert rows["shared", "consistency", 0.05].certified.speedup == 8.0, "at 5% linear is certified too"
+    assert rows["shared", "answer", 0.05].certified.speedup == 8.0, "at 5% linear is certified too"
     assert rows["shared", "success", 0.005].certified.stops == 0.0, "a ninth of delta needs more problems"
     assert rows["entropy", "success", 0.005].certified.stops == 1.0
 
@@ -68,7 +68,7 @@ def test_the_picture_shows_draws(script: Any, found: Any) -> None:
     lines = script.make_panel("word", found, rows).lines
     assert script.BOTH not in lines
     assert (lines["shared"].speedups, lines["shared"].published) == ([], None)
-    mine = [row for row in rows if row.family == "linear" and row.loss == "consistency"]
+    mine = [row for row in rows if row.family == "linear" and row.loss == "answer"]
     assert lines["linear"].above == [row.certified.violations for row in mine]
     assert lines["linear"].above_naive == [row.naive.violations for row in mine]
     assert lines["linear"].published == (pytest.approx(8.0), pytest.approx(13 / 1200))
@@ -99,7 +99,7 @@ def test_the_verdict_counts_draws_and_splits(script: Any) -> None:
 def test_the_headline_is_not_the_family_named_after_looking(script: Any, found: Any) -> None:
     rows = [*script.measure("word", found)]
     lines = script.verdict(rows, {"word": (3.0, 2.5)})
-    (said,) = (line for line in lines if line.startswith("- consistency, word, at 1% / 95%"))
+    (said,) = (line for line in lines if line.startswith("- answer, word, at 1% / 95%"))
     assert "prophet-min, Prophet by its smallest gap, has 2.00x; shared 4." in said
     assert "(reaches 2x); sched, named the fastest after looking, 16.00x" in said
     assert "parallel + entropy: 16.00x" in said

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from foretell.certify.certification import Certification
 from foretell.certify.decodings import evaluation_for, example_key, without_stopping
-from foretell.certify.outcomes import replay_rules
+from foretell.certify.ladders import Ladder
+from foretell.certify.losses import Loss, Measure
+from foretell.certify.outcomes import replay_losses
 from foretell.certify.replay import Case, run_study
-from foretell.certify.search import Families, FamilySearch, RiskGoal, Trial, find_fastest
-from foretell.engine.certificate import WINDOW_OPTIONS, Certificate
+from foretell.certify.risk import spend
+from foretell.certify.search import Families, LadderSearch, RiskGoal, RungResult, certify_ladder, find_fastest
+from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
 from foretell.engine.request import Layout
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
-from foretell.evaluation.benchmarks.prompts import LABELLED, Given, Prompts
-from foretell.evaluation.manifest import examples_hash
+from foretell.evaluation.benchmarks.prompts import Given
 from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch, run
 from foretell.extras import require_extra
@@ -35,7 +40,6 @@ from foretell.policies.stop.sure import Sure
 from foretell.policies.verify.trust import Trust
 from foretell.recipes.recipe import Recipe
 from foretell.recipes.text import format_value
-from foretell.version import __version__
 
 READ_THE_ANSWER = (Persistent, Prophet, Stable, Sure)
 
@@ -45,10 +49,10 @@ class Calibrated:
     """The certificate of the chosen rule, and the searches that led to it."""
 
     certificate: Certificate
-    searches: tuple[FamilySearch, ...]  # one per family
+    searches: tuple[LadderSearch, ...]  # one per family
 
     @property
-    def search(self) -> FamilySearch:
+    def search(self) -> LadderSearch:
         """The search that found the certified rule."""
         return find_fastest(self.searches)
 
@@ -85,7 +89,13 @@ class Calibration:
         examples = tuple(one for one in bench.examples if example_key(one) not in fitted_to)
         made = cls(bench, goal, families, recipe, tuple(order.layout for order in orders), examples, other)
         made._check()
+        made.certification.check_labels()
         return made
+
+    @property
+    def certification(self) -> Certification:
+        against = str(self.recipe if self.other is None else _recipe_of(self.other))
+        return Certification(self.bench, self.goal, self.examples, self.layouts, against)
 
     def _check(self) -> None:
         task, first = self.bench.evaluation.task, self.layouts[0]
@@ -105,12 +115,6 @@ class Calibration:
             raise RequestError(
                 f"the judge was trained on all these examples; calibrate it on others of {task}: more, or another seed"
             )
-        unlabelled = [one.id for one in self.examples if not one.data.get(LABELLED, True)]
-        if self.goal.loss == "success" and unlabelled:
-            raise RequestError(
-                f'the loss "success" needs right answers, and {len(unlabelled)} prompts (first: {unlabelled[0]}) have '
-                'no "answer"; give them one, or use the loss "consistency"'
-            )
 
     @property
     def notes(self) -> list[str]:
@@ -121,7 +125,7 @@ class Calibration:
             f"{fitted} of {count} examples were used to train the judge and are left out": fitted,
             f"only {distinct} of {len(self.examples)} examples are distinct, but all count as independent draws: "
             "the certificate holds only for questions that repeat as often": len(self.examples) - distinct,
-            self.goal.shortage(len(self.examples)) or "": 1,
+            self._shortage or "": 1,
         }
         return [text for text, applies in warnings.items() if text and applies]
 
@@ -130,11 +134,24 @@ class Calibration:
         wanted = {one.id for one in self.examples}
         cases = [case for case in run_study(self.bench, watch).cases if case.example.id in wanted]
         against = self._comparison_records(cases, watch)
-        searches = tuple(
-            FamilySearch.run(family, replay_rules(cases, family.rules, against=against), self.goal)
-            for family in self.families
-        )
-        return Calibrated(self._certificate(searches), searches)
+        look = self.certification.look(str(self.recipe), *(family.name for family in self.families))
+        searches = tuple(self._search(family, cases, against, look) for family in self.families)
+        return Calibrated(self.certification.certificate(searches, look, self._explain_failure(searches)), searches)
+
+    def _search(self, family: Family, cases: Sequence[Case], against: Sequence[Record], look: int) -> LadderSearch:
+        rungs = tuple(str(replace(self.recipe, stop=rule)) for rule in family.rules)
+        ladder = Ladder(family.name, rungs, family.settings, family.knob)
+        steps, (losses,) = replay_losses(cases, family.rules, against, [self.goal.measure])
+        full = np.array([one.steps for one in against])
+        results = (RungResult(*row, full, len(cases)) for row in zip(losses, steps, strict=True))
+        delta = self.goal.shares[family.name] * self.certification.delta(look)
+        return certify_ladder(ladder, results, self.goal, delta, every=True)
+
+    @property
+    def _shortage(self) -> str | None:
+        """A message if the examples are too few to certify anything; the first look spends most of delta."""
+        share = max(self.goal.shares.values()) * spend(1.0, 1)
+        return self.goal.shortage(len(self.examples), share)
 
     @property
     def total(self) -> int:
@@ -147,70 +164,17 @@ class Calibration:
         folders = [bench.evaluation.out for bench in (self.bench, self.other) if bench is not None]
         return [record for folder in folders for record in read_records(folder)]
 
-    def _comparison_records(self, cases: Sequence[Case], watch: Watch | None) -> list[Record] | None:
+    def _comparison_records(self, cases: Sequence[Case], watch: Watch | None) -> list[Record]:
         if self.other is None:
-            return None
+            return [case.record for case in cases]
         by_id = {record.id: record for record in run(self.other, watch)}
         return [by_id[case.example.id] for case in cases]
 
-    def _certificate(self, searches: Sequence[FamilySearch]) -> Certificate:
-        what, engine, first = self.bench.evaluation, self.bench.engine, self.layouts[0]
-        search = find_fastest(searches)
-        chosen, pins = search.boldest, {layout.pins for layout in self.layouts}
-        against = str(self.recipe if self.other is None else _recipe_of(self.other))
-        rungs = [str(replace(self.recipe, stop=rule)) for rule in search.family.rules]
-        rung = None if chosen is None else search.trials.index(chosen)
-        asked = self.bench.recipes[0].options
-        return Certificate(
-            recipe=against if rung is None else rungs[rung],
-            certified=chosen is not None,
-            says=self._explain_failure(searches) if chosen is None else self._describe_promise(chosen),
-            against=against,
-            fills=False,
-            window=first.length,
-            answer=first.answer and list(first.answer),
-            pins=[list(pin) for pin in first.pins] if len(pins) == 1 else None,
-            options={name: asked[name] for name in (*WINDOW_OPTIONS, "chat") if asked.get(name) is not None},
-            model=engine.name,
-            **asdict(engine.backend),
-            task=None if what.task == Prompts.name else what.task,
-            examples_sha256=examples_hash(self.examples),
-            examples=len(self.examples),
-            pilot=0,
-            seed=what.seed,
-            loss=self.goal.loss,
-            risk=self.goal.risk,
-            confidence=self.goal.confidence,
-            look=1,
-            delta=round(1 - self.goal.level, 12),
-            empirical_risk=0.0 if chosen is None else round(chosen.empirical_risk, 6),
-            upper_bound=round(search.bound, 6),
-            cost="steps",
-            speedup=1.0 if chosen is None else round(chosen.speedup, 4),
-            ladder=search.family.name,
-            rungs=rungs,
-            rung=rung,
-            version=__version__,
-        )
-
-    def _describe_promise(self, chosen: Trial) -> str:
-        goal, count = self.goal, len(self.examples)
-        full = "full decoding" if goal.against is None else f"{goal.against!r}"
-        loses = (
-            f"gives a different answer than {full}" if goal.loss == "consistency" else f"loses a right answer of {full}"
-        )
-        errors = round(chosen.empirical_risk * count)
-        shared = f"; {len(self.families)} families of rules were tried and share delta" if self.families[1:] else ""
-        return (
-            f"with confidence {goal.confidence:g}, stopping early {loses} on at most {100 * goal.risk:.4g}% of "
-            f"examples like the {count} it was calibrated on ({errors} of those){shared}"
-        )
-
-    def _explain_failure(self, searches: Sequence[FamilySearch]) -> str:
+    def _explain_failure(self, searches: Sequence[LadderSearch]) -> str:
         count = len(self.examples)
         safest = min(search.trials[0].empirical_risk for search in searches)
-        named = " or ".join(search.family.name for search in searches)
-        why = self.goal.shortage(count) or (
+        named = " or ".join(search.ladder.name for search in searches)
+        why = self._shortage or (
             f"no rule of {named} is shown to have a risk of at most {100 * self.goal.risk:.4g}%; the safest loses "
             f"{safest:.2%} of {count} examples, and the next number of examples that allows one loss more is "
             f"{self.goal.next_useful(count)}"
@@ -229,7 +193,7 @@ def calibrate(
     family: Families = ALL,
     risk: float = 0.01,
     confidence: float = 0.95,
-    loss: str = "consistency",
+    loss: str | Measure | Loss = "answer",
     against: str | None = None,
     out: str | Path | None = None,
     work: str | Path | None = None,
@@ -244,7 +208,7 @@ def calibrate(
     ...), `evaluation` those of `Evaluation` (limit, seed, batch_size, workers, ...). Decodings are stored in `work`, so
     repeating an interrupted call resumes it.
     """
-    goal = RiskGoal(risk, confidence, loss, family, against)
+    goal = RiskGoal(risk, confidence, loss, family, against, cost="steps")
     what = evaluation_for(model, task, prompts, recipe, out, work, options or {}, **evaluation)
     made = Calibration.prepare(what, goal).run(watch)
     if out is not None:

@@ -77,7 +77,8 @@ def evaluation_for(
         raise RequestError("stop_strings cut finished texts, but rules are replayed on unfinished ones; leave them out")
     folder = work_folder(out, work)
     if prompts is None:
-        return Evaluation(model, str(task), (recipe,), folder, options=options, **evaluation)
+        drawn: dict[str, Any] = {"independent": True} | evaluation  # one population, whatever the limit
+        return Evaluation(model, str(task), (recipe,), folder, options=options, **drawn)
     if evaluation.pop("source", None) is not None:
         raise RequestError("a data folder is only for benchmarks, not for prompts")
     source = Path(prompts) if isinstance(prompts, str | Path) else _write_prompts(prompts, folder)

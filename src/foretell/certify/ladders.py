@@ -35,6 +35,8 @@ class Ladder:
 
     name: str
     rungs: tuple[str, ...]
+    settings: tuple[float, ...] = ()  # the number that differs between rungs, if there is one
+    knob: str = "rung"  # the name of that number
 
     def __post_init__(self) -> None:
         if not self.rungs:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from foretell.errors import RequestError, show, unknown
+from foretell.evaluation.benchmark import Example
+from foretell.evaluation.benchmarks.prompts import LABEL, LABELLED
 from foretell.evaluation.records import Record
 from foretell.storage import is_file
 
@@ -29,12 +31,21 @@ class Decoded:
         return cls(record.text, record.answer, record.tokens or (), record.correct)
 
 
+def describe_example(example: Example) -> dict[str, Any]:
+    """Return an example as a loss sees it."""
+    data = example.data
+    given = data.get(LABELLED, True)
+    return {"id": example.id, "prompt": example.prompt, "answer": example.gold if given else None} | {
+        LABEL: data.get(LABEL)
+    }
+
+
 Measure = Callable[[Decoded, Decoded, Mapping[str, Any]], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A function of full decoding's result, the faster one, and the example (`prompt`, `answer`, `label`)."""
+    """A function of full decoding's result, the faster one, and the example (`id`, `prompt`, `answer`, `label`)."""
 
     name: str
     about: str  # completes "the faster recipe ..."
@@ -44,7 +55,7 @@ class Loss:
 
     def __call__(self, full: Decoded, fast: Decoded, example: Mapping[str, Any]) -> float:
         """Return the loss. Raises RequestError unless it is a number from 0 to 1 (or 0 or 1, if not graded)."""
-        value: object = self.measure(full, fast, example)
+        value: Any = self.measure(full, fast, example)
         if not isinstance(value, bool | int | float) or not 0 <= value <= 1:  # also refuses NaN
             raise RequestError(f"the loss {self.name} must return a number from 0 to 1, got {show(value)}")
         return float(value)
@@ -115,5 +126,3 @@ def _import_function(place: str, name: str) -> Measure:
         raise RequestError(f"{place} has no function {name!r}")
     measure: Measure = function
     return measure
-
-

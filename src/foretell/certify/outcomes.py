@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foretell.certify.losses import LOSSES, Decoded, Loss, describe_example
 from foretell.certify.replay import Case
-from foretell.engine.certificate import LOSSES
 from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import RequestError, one_of
 from foretell.evaluation.records import Record
@@ -35,9 +35,9 @@ class Outcomes:
     lost: Array  # [rules, n] whether the answer is wrong where the full decoding's is right
 
     def losses(self, loss: str) -> Array:
-        """Return the losses, zeros and ones. [rules, n]"""
-        one_of("loss", loss, LOSSES, RequestError)
-        return (self.changed if loss == "consistency" else self.lost).astype(float)
+        """Return the losses "answer" or "success", zeros and ones. [rules, n]"""
+        one_of("loss", loss, ("answer", "success"), RequestError)
+        return (self.changed if loss == "answer" else self.lost).astype(float)
 
     def speedups(self) -> Array:
         """Return the mean steps of full decoding divided by each rule's mean steps. [rules]"""
@@ -53,19 +53,31 @@ def replay_rules(
     Answers and steps are compared with those of the full decodings, or with those of another recipe, `against`.
     """
     compared = [case.record for case in cases] if against is None else against
-    if [one.id for one in compared] != [case.example.id for case in cases]:
+    steps, (changed, lost) = replay_losses(cases, rules, compared, (LOSSES["answer"], LOSSES["success"]), region)
+    return Outcomes(steps, np.array([one.steps for one in compared]), changed.astype(bool), lost.astype(bool))
+
+
+def replay_losses(
+    cases: Sequence[Case],
+    rules: Sequence[Stop],
+    against: Sequence[Record],
+    losses: Sequence[Loss],
+    region: Region | None = None,
+) -> tuple[Array, Array]:
+    """Return the steps until each rule commits [rules, n], and every loss against other records [losses, rules, n]."""
+    if [one.id for one in against] != [case.example.id for case in cases]:
         raise RequestError("answers must be compared with records of the same examples in the same order")
     shape = (len(rules), len(cases))
-    steps, changed, lost = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    steps, found = np.zeros(shape, dtype=np.int64), np.zeros((len(losses), *shape))
     fired = find_exits([case.trace for case in cases], rules, region)
-    for column, (case, found, whole) in enumerate(zip(cases, fired, compared, strict=True)):
-        answers = {step: case.answer_at(step) for step in {*found} if step is not None}
-        for row, step in enumerate(found):
-            answer, right = (case.record.answer, case.record.correct) if step is None else answers[step]
+    for column, (case, exits, full) in enumerate(zip(cases, fired, against, strict=True)):
+        example, whole = describe_example(case.example), Decoded.of_record(full)
+        seen = {step: case.decoded_at(step) for step in {*exits}}
+        measured = {step: [loss(whole, one, example) for loss in losses] for step, one in seen.items()}
+        for row, step in enumerate(exits):
             steps[row, column] = len(case.trace) if step is None else step + 1
-            changed[row, column] = answer != whole.answer
-            lost[row, column] = whole.correct and not right
-    return Outcomes(steps, np.array([one.steps for one in compared]), changed, lost)
+            found[:, row, column] = measured[step]
+    return steps, found
 
 
 def find_exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | None = None) -> list[list[int | None]]:

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from foretell.certify.losses import Decoded
 from foretell.engine.completion import Completion, generated_tokens
 from foretell.engine.engine import Engine
 from foretell.engine.masked_text import MaskedText
@@ -92,8 +93,16 @@ class Case:
 
     def answer_at(self, step: int) -> tuple[str | None, bool]:
         """Return the answer that a commit at `step` would emit, and whether it is right."""
-        answer = self.benchmark.extract(self._complete(self.trace.committed(step).tolist()))
-        return answer, bool(self.benchmark.grade(self.example, answer))
+        found = self.decoded_at(step)
+        return found.answer, found.correct
+
+    def decoded_at(self, step: int | None) -> Decoded:
+        """Return what a commit at `step` would emit; None: what the whole decoding has emitted."""
+        if step is None:
+            return Decoded.of_record(self.record)
+        done = self._complete(self.trace.committed(step).tolist())
+        answer = self.benchmark.extract(done)
+        return Decoded(done.text, answer, done.generated, bool(self.benchmark.grade(self.example, answer)))
 
     @cached_property
     def first_match(self) -> int | None:

@@ -1,34 +1,54 @@
-"""Search families of rules for the fastest one whose risk is certified on a calibration set."""
+"""Test the rungs of ladders in order, and find the fastest one whose risk is proven to be small."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from foretell.certify.outcomes import Outcomes
-from foretell.certify.risk import certify, check_shares, confidence_at, next_useful, too_few
-from foretell.engine.certificate import LOSSES
+import numpy as np
+
+from foretell.certify.betting import Array
+from foretell.certify.ladders import Ladder
+from foretell.certify.losses import Loss, Measure, find_loss
+from foretell.certify.risk import (
+    binomial_p_values,
+    check_shares,
+    confidence_at,
+    examples_needed,
+    next_useful,
+    p_values,
+    too_few,
+    upper_bound,
+)
+from foretell.engine.certificate import COSTS
 from foretell.errors import RequestError, one_of
 from foretell.policies.stop.families import ALL, Family, find_families, share_delta
-from foretell.recipes.text import format_value
 
 Families = str | Family | Sequence[str | Family]
+DRAWS = 200  # simulated calibration sets per prediction
 
 
 @dataclass(frozen=True, slots=True)
 class RiskGoal:
-    """The risk to guarantee, and the rules to choose from."""
+    """The risk to guarantee, and what is compared."""
 
-    risk: float = 0.01  # eps: the share of examples that stopping early may lose
+    risk: float = 0.01  # eps: the largest mean loss
     confidence: float = 0.95  # 1 - delta: the probability that the certificate holds
-    loss: str = "consistency"  # or "success", which needs right answers
-    family: Families = ALL  # several families share delta
-    against: str | None = None  # a recipe to compare with; None: the same recipe without stopping
+    loss: str | Measure | Loss = "answer"  # see `losses`
+    family: Families = ALL  # of stopping rules
+    against: str | None = None  # the recipe to compare with; None: the same recipe without stopping
+    cost: str = "forwards"  # what a speedup counts: one of COSTS
 
     def __post_init__(self) -> None:
         check_shares(self.risk, self.confidence)
-        one_of("loss", self.loss, LOSSES, RequestError)
+        find_loss(self.loss)
         find_families(self.family)
+        one_of("cost", self.cost, COSTS, RequestError)
+
+    @property
+    def measure(self) -> Loss:
+        return find_loss(self.loss)
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -43,53 +63,117 @@ class RiskGoal:
         """Return the confidence that this family must reach, so that the certificates of all families hold at once."""
         return confidence_at(self.confidence, self.shares[family.name])
 
-    def shortage(self, count: int) -> str | None:
-        """Return a message if `count` examples are too few to certify any rule, otherwise None."""
-        return too_few(count, self.risk, self.confidence, max(self.shares.values()))
+    def shortage(self, count: int, share: float = 1.0) -> str | None:
+        """Return a message if `count` examples are too few to certify anything at `share` of delta, otherwise None."""
+        return too_few(count, self.risk, self.confidence, share, self.measure.graded)
 
     def next_useful(self, count: int) -> int:
         """Return the next number of examples that allows some family one error more than `count` examples do."""
         return min(next_useful(count, self.risk, self.level(family)) for family in self.families)
 
+    def best_risk(self, count: int, delta: float) -> float:
+        """Return the least risk that `count` examples without any loss can show at the error probability `delta`."""
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            enough = 0 < middle < 1 and examples_needed(middle, 1 - delta, self.measure.graded) <= count
+            low, high = (low, middle) if enough else (middle, high)
+        return high
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RungResult:
+    """What one rung loses and costs on the examples of a calibration set, in their order."""
+
+    losses: Array  # [n]
+    costs: Array  # [n]
+    full_costs: Array  # [n] of the recipe it is compared with
+    planned: int  # size of the calibration set; if n is smaller, decoding ended because the rung could not pass
+
+    @property
+    def speedup(self) -> float:
+        return float(self.full_costs.sum() / self.costs.sum())
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The result of one rule of a family on the calibration set."""
+    """The result of one rung on the calibration set."""
 
-    setting: float
-    stop: str
+    rung: str  # its recipe
     empirical_risk: float
-    p_value: float  # of the hypothesis "the risk is above the allowed one"
-    speedup: float  # in steps
+    p_value: float  # of the hypothesis "the risk is above the allowed one"; at least that if decoding ended early
+    speedup: float  # in the goal's cost
+    examples: int
     certified: bool
 
 
 @dataclass(frozen=True, slots=True)
-class FamilySearch:
-    """The results of one family on the calibration set."""
+class LadderSearch:
+    """The rungs of one ladder that were tested, the safest first."""
 
-    family: Family
-    trials: tuple[Trial, ...]  # the safest first
-    bound: float  # upper bound of the risk of the boldest certified rule
-
-    @classmethod
-    def run(cls, family: Family, found: Outcomes, goal: RiskGoal) -> FamilySearch:
-        """Test rules from safest to boldest and stop at the first one that fails."""
-        choice = certify(found.losses(goal.loss), goal.risk, goal.level(family))
-        last = -1 if choice.index is None else choice.index
-        numbers = zip(choice.risks.tolist(), choice.p_values.tolist(), found.speedups().tolist(), strict=True)
-        trials = (
-            Trial(setting, format_value(rule), *measured, certified=index <= last)
-            for index, (setting, rule, measured) in enumerate(zip(family.settings, family.rules, numbers, strict=True))
-        )
-        return cls(family, tuple(trials), choice.bound)
+    ladder: Ladder
+    trials: tuple[Trial, ...]
+    bound: float  # upper bound of the risk of the fastest certified rung; 0 if there is none
 
     @property
-    def boldest(self) -> Trial | None:
-        """The last certified rule, or None."""
+    def fastest(self) -> Trial | None:
+        """The last certified rung, or None."""
         return next((one for one in reversed(self.trials) if one.certified), None)
 
 
-def find_fastest(searches: Sequence[FamilySearch]) -> FamilySearch:
-    """Return the search whose boldest certified rule is the fastest; the first search if no rule is certified."""
-    return max(searches, key=lambda search: 0.0 if search.boldest is None else search.boldest.speedup)
+def certify_ladder(
+    ladder: Ladder, results: Iterable[RungResult], goal: RiskGoal, delta: float, *, every: bool = False
+) -> LadderSearch:
+    """Test rungs in their order, each at the level `delta`; only those before the first failure are certified.
+
+    `results` are taken one by one, so a generator decodes a rung only after the one before has passed. `every` takes
+    the results after a failure too, for tables.
+    """
+    trials: list[Trial] = []
+    certified, bound, graded = True, 0.0, goal.measure.graded
+    for rung, result in zip(ladder.rungs, results, strict=False):
+        p_value = best_p_value(result.losses, result.planned, goal)
+        certified = certified and p_value <= delta
+        if certified:
+            bound = upper_bound(result.losses, 1 - delta, graded=graded)
+        size = len(result.losses)
+        trials.append(Trial(rung, float(result.losses.mean()), p_value, result.speedup, size, certified))
+        if not certified and not every:
+            break
+    return LadderSearch(ladder, tuple(trials), bound)
+
+
+def best_p_value(losses: Array, planned: int, goal: RiskGoal) -> float:
+    """Return the p-value of `losses`, or the least one that is possible if some of `planned` examples are missing."""
+    whole = np.concatenate([losses, np.zeros(planned - len(losses))])
+    return float(p_values(whole, goal.risk, graded=goal.measure.graded))
+
+
+def find_fastest(searches: Sequence[LadderSearch]) -> LadderSearch:
+    """Return the search whose certified rung is the fastest; the first search if none certified anything."""
+    return max(searches, key=lambda search: 0.0 if search.fastest is None else search.fastest.speedup)
+
+
+def predict_speedup(
+    losses: Array, speedups: Array, count: int, goal: RiskGoal, delta: float, draws: int = DRAWS, seed: int = 0
+) -> float:
+    """Return the expected speedup of the rung that `count` fresh examples would certify (1 if none).
+
+    `losses` [rungs, m] of examples that have been seen, `speedups` [rungs]. Fresh examples are drawn with random
+    weights (the Bayesian bootstrap), with half an unseen example that loses everything, so that a small sample without
+    a loss does not count as proof. Used only to choose between ladders and to plan, never as evidence.
+    """
+    rng: Any = np.random.default_rng(seed)
+    graded = goal.measure.graded
+    draws = min(draws, max(20, 200_000 // count)) if graded else draws
+    seen = np.hstack([losses, np.ones((len(losses), 1))])  # [rungs, m + 1]
+    weights = rng.gamma(np.r_[np.ones(losses.shape[1]), 0.5], size=(draws, seen.shape[1]))
+    weights /= weights.sum(axis=1, keepdims=True)
+    if graded:
+        drawn = np.stack([rng.choice(seen.shape[1], count, p=one) for one in weights])  # [draws, count]
+        found = np.stack([p_values(row[drawn], goal.risk, graded=True) for row in seen], axis=1)
+    else:
+        errors = rng.multinomial(count, weights) @ seen.T  # [draws, rungs]
+        found = binomial_p_values(errors, count, goal.risk)
+    passed = np.cumprod(found <= delta, axis=1).sum(axis=1)
+    return float(np.r_[1.0, speedups][passed].mean())

@@ -37,7 +37,7 @@ def calibrate(
         Option(
             help="consistency: the answer differs from full decoding's; success: only full decoding's answer is right."
         ),
-    ] = "consistency",
+    ] = "answer",
     family: Annotated[
         list[str] | None,
         Option(
@@ -78,7 +78,7 @@ def calibrate(
     from foretell.policies.stop.families import ALL, Family, judge_family  # noqa: PLC0415
 
     families: list[str | Family] = [*(family or []), *([] if judge is None else [judge_family(judge)])]
-    goal = RiskGoal(risk, confidence, loss, families or ALL, against)
+    goal = RiskGoal(risk, confidence, loss, families or ALL, against, cost="steps")
     options = settings.pop("options")
     model = at_revision(model, settings.pop("revision"))
     what = evaluation_for(model, task, prompts, recipe, out, work, options, **settings)
@@ -108,17 +108,24 @@ def describe(made: Calibrated) -> str:
     return f"{format_value(found.rule)}: {found.speedup:.2f}x fewer steps on the calibration set.\n{says}."
 
 
+def _rule_of(recipe: str) -> str:
+    from foretell.recipes.presets import parse  # noqa: PLC0415
+    from foretell.recipes.text import format_value  # noqa: PLC0415
+
+    return format_value(parse(recipe).stop)
+
+
 def families_table(made: Calibrated) -> Table:
     """Return one row per family with its fastest certified rule."""
     shown = _table("The fastest certified rule of each family", ("family", "risk", "speedup", "rule"))
     for search in made.searches:
-        last = search.boldest
+        last = search.fastest
         row = (
             ("", "1.00x", "never")
             if last is None
-            else (f"{last.empirical_risk:.2%}", f"{last.speedup:.2f}x", last.stop)
+            else (f"{last.empirical_risk:.2%}", f"{last.speedup:.2f}x", _rule_of(last.rung))
         )
-        shown.add_row(search.family.name, *row, style="bold" if search is made.search else "")
+        shown.add_row(search.ladder.name, *row, style="bold" if search is made.search else "")
     return shown
 
 
@@ -128,12 +135,13 @@ def rules_table(made: Calibrated, everything: bool) -> Table:
 
     found, trials = made.certificate, made.search.trials
     title = f"{found.ladder} on {found.task or 'prompts'}, n = {found.examples}, loss: {found.loss}"
-    shown = _table(title, (made.search.family.knob, "risk", f"p (risk > {found.risk:g})", "speedup", "certified"))
+    shown = _table(title, (made.search.ladder.knob, "risk", f"p (risk > {found.risk:g})", "speedup", "certified"))
     last = sum(trial.certified for trial in trials)
     for index, one in enumerate(trials):
         if everything or last - NEAR <= index < last + NEAR:
             verdict = Text("yes", style="green") if one.certified else Text("no", style="red")
-            numbers = (f"{one.setting:g}", f"{one.empirical_risk:.2%}", f"{one.p_value:.2g}", f"{one.speedup:.2f}x")
+            setting = made.search.ladder.settings[index]
+            numbers = (f"{setting:g}", f"{one.empirical_risk:.2%}", f"{one.p_value:.2g}", f"{one.speedup:.2f}x")
             shown.add_row(*numbers, verdict, style="bold" if index == last - 1 else "")
     return shown
 

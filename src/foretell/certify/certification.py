@@ -1,0 +1,145 @@
+"""From tested ladders to a certificate: which look this is, what is promised, and what it holds for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from foretell.certify.risk import spend
+from foretell.certify.search import LadderSearch, RiskGoal, find_fastest
+from foretell.engine.certificate import WINDOW_OPTIONS, Certificate
+from foretell.engine.masked_text import MaskedText
+from foretell.engine.request import Layout
+from foretell.errors import RequestError, StorageError
+from foretell.evaluation.benchmark import Example
+from foretell.evaluation.benchmarks.fill import Fill
+from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
+from foretell.evaluation.manifest import examples_hash
+from foretell.evaluation.run import PreparedEvaluation
+from foretell.storage import is_file, load_json, make_folder, write_file
+from foretell.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """The certifications that a calibration set was used for, kept in the folder of its decodings.
+
+    Every certification on the same decodings is another chance to certify a bad rung. So each of them spends its own
+    part of delta (see `spend`), and the parts of all looks add up to at most delta.
+    """
+
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "looks.json"
+
+    def count(self, look: dict[str, Any]) -> int:
+        """Return the number of this look, from 1, and record it. Repeating a look gives the same number."""
+        wanted = json.loads(json.dumps(look))
+        known = load_json(self.file, "list of looks") if is_file(self.file) else []
+        if not isinstance(known, list):
+            raise StorageError(f"{self.file} is not a list of looks")
+        if wanted not in known:
+            known.append(wanted)
+            make_folder(self.folder)
+            write_file(self.file, json.dumps(known, indent=1) + "\n")
+        return known.index(wanted) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Certification:
+    """What a certificate is about: the decodings, the goal, and the examples of pilot and calibration set."""
+
+    bench: PreparedEvaluation
+    goal: RiskGoal
+    examples: Sequence[Example]  # the calibration set
+    layouts: Sequence[Layout]  # of all examples
+    against: str  # the recipe that results are compared with
+    pilot: int = 0
+
+    def look(self, *about: str) -> int:
+        """Return the number of the look that tests `about` on this calibration set; see `Looks`."""
+        goal = self.goal
+        return Looks(self.bench.evaluation.out).count(
+            {
+                "examples": examples_hash(self.examples),
+                "goal": [goal.risk, goal.confidence, goal.measure.name, goal.cost],
+                "tested": list(about),
+            }
+        )
+
+    def delta(self, look: int) -> float:
+        """Return the error probability that a look may spend."""
+        return spend(1 - self.goal.confidence, look)
+
+    def check_labels(self) -> None:
+        """Raise RequestError if the loss needs reference answers that examples do not have."""
+        unlabelled = [one.id for one in self.examples if not one.data.get(LABELLED, True)]
+        if self.goal.measure.labelled and unlabelled:
+            raise RequestError(
+                f'the loss "{self.goal.measure.name}" needs right answers, and {len(unlabelled)} prompts (first: '
+                f'{unlabelled[0]}) have no "answer"; give them one, or use the loss "answer"'
+            )
+
+    def certificate(
+        self, searches: Sequence[LadderSearch], look: int, failure: str, report: dict[str, Any] | None = None
+    ) -> Certificate:
+        """Return the certificate of the fastest certified rung; `failure` says why there may be none."""
+        bench, goal = self.bench, self.goal
+        search = find_fastest(searches)
+        chosen = search.fastest
+        rung = None if chosen is None else search.trials.index(chosen)
+        asked, first = bench.recipes[0].options, self.layouts[0]
+        fills = isinstance(bench.examples[0].prompt, MaskedText)
+        same = len({(layout.length, layout.answer) for layout in self.layouts}) == 1 and not fills
+        pins = {layout.pins for layout in self.layouts}
+        own = bench.evaluation.task in (Prompts.name, Fill.name)
+        return Certificate(
+            recipe=self.against if rung is None else search.ladder.rungs[rung],
+            certified=chosen is not None,
+            says=failure if chosen is None else self._describe_promise(search, len(searches), look),
+            against=self.against,
+            fills=fills,
+            window=first.length if same else None,
+            answer=list(first.answer) if same and first.answer else None,
+            pins=[list(pin) for pin in first.pins] if len(pins) == 1 and not fills else None,
+            options={name: asked[name] for name in (*WINDOW_OPTIONS, "chat") if asked.get(name) is not None},
+            model=bench.engine.name,
+            **asdict(bench.engine.backend),
+            task=None if own else bench.evaluation.task,
+            examples_sha256=examples_hash(self.examples),
+            examples=len(self.examples),
+            pilot=self.pilot,
+            seed=bench.evaluation.seed,
+            loss=goal.measure.name,
+            risk=goal.risk,
+            confidence=goal.confidence,
+            look=look,
+            delta=round(self.delta(look), 12),
+            empirical_risk=0.0 if chosen is None else round(chosen.empirical_risk, 6),
+            upper_bound=round(search.bound, 6),
+            cost=goal.cost,
+            speedup=1.0 if chosen is None else round(chosen.speedup, 4),
+            ladder=search.ladder.name,
+            rungs=list(search.ladder.rungs),
+            rung=rung,
+            version=__version__,
+            report=report,
+        )
+
+    def _describe_promise(self, search: LadderSearch, searches: int, look: int) -> str:
+        goal, count, chosen = self.goal, len(self.examples), search.fastest
+        assert chosen is not None, "only a certified rung promises anything"
+        lost = chosen.empirical_risk * count
+        unit = "of the tokens of" if goal.measure.name == "tokens" else "of"
+        shared = f"; {searches} ladders were tested and share delta" if searches > 1 else ""
+        again = f"; look {look} at this calibration set" if look > 1 else ""
+        mean = f"mean loss {chosen.empirical_risk:.2%}" if goal.measure.graded else f"{round(lost)} of those"
+        return (
+            f"with confidence {goal.confidence:g}, it {goal.measure.about} on at most {100 * goal.risk:.4g}% {unit} "
+            f"examples like the {count} it was calibrated on ({mean}){shared}{again}"
+        )
