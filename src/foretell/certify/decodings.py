@@ -12,6 +12,7 @@ from typing import Any
 from foretell.engine.options import NO_REGION, Options, RequestTemplate, can_stop
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
+from foretell.evaluation.benchmarks.fill import Fill
 from foretell.evaluation.benchmarks.prompts import Given, Prompts, format_prompts
 from foretell.evaluation.run import Evaluation, PreparedEvaluation
 from foretell.evaluation.task_recipe import TaskRecipe
@@ -68,21 +69,24 @@ def evaluation_for(
     out: str | Path | None,
     work: str | Path | None,
     options: Mapping[str, Any],
+    texts: str | Path | Sequence[Given] | None = None,
     **evaluation: Any,
 ) -> Evaluation:
-    """Return the evaluation that decodes a task or prompts without stopping, for a result that is written to `out`."""
-    if (task is None) == (prompts is None):
-        raise RequestError("give a task or prompts" + ("" if task is None else ", not both"))
+    """Return the evaluation that decodes a task, prompts or texts with masks, for a result that is written to `out`."""
+    if sum(one is not None for one in (task, prompts, texts)) != 1:
+        raise RequestError("give a task, prompts, or texts with masks: one of them")
     if Options.of(options).stop_strings:
         raise RequestError("stop_strings cut finished texts, but rules are replayed on unfinished ones; leave them out")
     folder = work_folder(out, work)
-    if prompts is None:
+    given = texts if prompts is None else prompts
+    if given is None:
         drawn: dict[str, Any] = {"independent": True} | evaluation  # one population, whatever the limit
         return Evaluation(model, str(task), (recipe,), folder, options=options, **drawn)
     if evaluation.pop("source", None) is not None:
-        raise RequestError("a data folder is only for benchmarks, not for prompts")
-    source = Path(prompts) if isinstance(prompts, str | Path) else _write_prompts(prompts, folder)
-    return Evaluation(model, Prompts.name, (recipe,), folder, source=source, options=options, **evaluation)
+        raise RequestError("a data folder is only for benchmarks, not for prompts or texts")
+    source = Path(given) if isinstance(given, str | Path) else _write_prompts(given, folder)
+    kind = Fill.name if prompts is None else Prompts.name
+    return Evaluation(model, kind, (recipe,), folder, source=source, options=options, **evaluation)
 
 
 def work_folder(out: str | Path | None, work: str | Path | None) -> Path:

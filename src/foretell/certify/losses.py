@@ -63,7 +63,8 @@ class Loss:
 
 def _changed_share(full: Decoded, fast: Decoded, _: Mapping[str, Any]) -> float:
     longest = max(len(full.tokens), len(fast.tokens))
-    return sum(one != other for one, other in zip_longest(full.tokens, fast.tokens)) / max(1, longest)
+    changed: int = sum(one != other for one, other in zip_longest(full.tokens, fast.tokens))
+    return changed / max(1, longest)
 
 
 LOSSES: dict[str, Loss] = {

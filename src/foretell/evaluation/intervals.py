@@ -25,6 +25,12 @@ def wilson(right: int, count: int) -> Interval:
     return Interval(float(found.low), float(found.high))
 
 
+def exact(right: int, count: int) -> Interval:
+    """Return Clopper and Pearson's exact 95% interval for a share."""
+    found = scipy_stats().binomtest(right, count).proportion_ci(LEVEL, method="exact")
+    return Interval(float(found.low), float(found.high))
+
+
 def mcnemar(lost: int, won: int) -> float:
     """Return the p value of McNemar's exact two-sided test, given the number of changes in each direction."""
     return float(scipy_stats().binomtest(lost, lost + won).pvalue) if lost + won else 1.0

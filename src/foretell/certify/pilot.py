@@ -1,0 +1,289 @@
+"""The pilot: learn the model's scale on a few examples, try stacks of policies, and choose one ladder.
+
+Anything may be looked at here, because none of these examples counts as evidence later. A stack is a choice of
+transfer, block length and cache; its thresholds lie on the model's own scale. Stacks are compared on few examples, the
+better half on twice as many, and so on (successive halving). Stopping rules are replayed on the traces of a stack, which
+costs no decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from foretell.certify.betting import Array
+from foretell.certify.decode_store import DecodeStore
+from foretell.certify.ladders import TOLERANCES, TRANSFERS, Ladder, ModelScale, TransferKind
+from foretell.certify.losses import Decoded, describe_example
+from foretell.certify.outcomes import replay_losses
+from foretell.certify.search import RiskGoal, predict_speedup
+from foretell.engine.options import can_stop
+from foretell.errors import ModelError
+from foretell.evaluation.benchmark import Example
+from foretell.evaluation.records import Record
+from foretell.policies.stop.families import FAMILIES, Family, with_token_clock
+from foretell.policies.stop.sure import Sure
+from foretell.recipes.presets import parse
+from foretell.recipes.text import format_value
+
+START = 32  # examples of the first round
+FIRST_LEVELS = (5, 11, 17, 23)  # indices of TOLERANCES that the first round tries
+WIDEST = (10, 5)  # levels tried on the safe and on the fast side of the best one, in the last round
+STOPS = ("prophet-min", "log-odds", "entropy")  # families of stopping rules that are tried on top
+COARSE = 40  # rules per family that are replayed
+SLACKS = (0.0, 0.25, 0.5)  # of the allowed loss: how much of it a stopping rule may use up
+CACHES = ("", "cache=dual", "cache=prefix")
+RECHECK = "verify=recheck"
+SURE = 0.995  # rungs that pass with this probability need no safer rung before them
+HOPELESS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A transfer and further settings; a level of tolerance makes a recipe of it."""
+
+    base: str  # the recipe it changes
+    kind: TransferKind
+    settings: str = ""
+
+    @property
+    def name(self) -> str:
+        return " ".join(filter(None, (self.kind.name, self.settings)))
+
+    def recipe(self, scale: ModelScale, level: int) -> str:
+        transfer = format_value(self.kind.make(scale.bar(self.kind.measure, level)))
+        return " ".join(filter(None, (self.base, "stop_at_eos=true", self.settings, f"transfer={transfer}")))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """A ladder on the pilot: what each rung loses and costs on the examples seen."""
+
+    ladder: Ladder
+    losses: Array  # [rungs, m]
+    costs: Array  # [rungs, m]
+    full: Array  # [m] costs of full decoding
+    expected: float  # speedup that the calibration set is expected to certify
+
+    @property
+    def speedups(self) -> Array:
+        found: Array = self.full.sum() / self.costs.sum(axis=1)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PilotResult:
+    """The ladder to certify, and everything that was tried on the way."""
+
+    scale: ModelScale
+    chosen: Tried
+    transfer_alone: Tried  # the best ladder without a stopping rule
+    tried: tuple[Tried, ...]  # in the order of their expected speedup
+    rounds: tuple[tuple[int, tuple[str, ...]], ...] = ()  # examples and names of the stacks of each round
+
+
+@dataclass(slots=True)
+class Pilot:
+    """Searches stacks on `examples`, for a goal that `planned` other examples have to show at the level `delta`."""
+
+    store: DecodeStore
+    goal: RiskGoal
+    examples: Sequence[Example]
+    planned: int
+    delta: float
+    against: str
+    _full: dict[str, Record] = field(default_factory=dict, init=False)
+
+    def run(self) -> PilotResult:
+        cases = self.store.cases(self.against, self.examples, "pilot: full decoding")
+        self._full = {case.example.id: case.record for case in cases}
+        scale = ModelScale.of([case.trace for case in cases])
+        stacks, levels = self._list_stacks(), dict[Stack, Sequence[int]]()
+        first, rounds, size = stacks[0], [], min(START, len(self.examples))
+        levels = dict.fromkeys(stacks, FIRST_LEVELS)
+        while size < len(self.examples) and len(stacks) > 1:
+            found = {one: self._try(one, scale, levels[one], size) for one in stacks}
+            rounds.append((size, tuple(one.name for one in stacks)))
+            stacks = sorted(stacks, key=lambda one: -found[one].expected)[: max(1, len(stacks) // 2)]
+            if first not in stacks:  # the transfer that everybody knows is always compared
+                stacks.append(first)
+            levels = {one: _near(_best_level(found[one]), 3) for one in stacks}
+            size = min(2 * size, len(self.examples))
+            if len(stacks) <= 2:
+                break
+        finalists = [self._finish(one, scale, levels[one]) for one in stacks]
+        rounds.append((len(self.examples), tuple(one.name for one in stacks)))
+        alone = max(finalists, key=lambda one: one.expected)
+        tried = [*finalists]
+        for one in finalists:
+            tried += self._with_stops(one)
+        best = max(tried, key=lambda one: one.expected)
+        tried += self._live_variants(best)
+        tried.sort(key=lambda one: -one.expected)
+        return PilotResult(scale, self._trim(tried[0]), alone, tuple(tried), tuple(rounds))
+
+    def _list_stacks(self) -> list[Stack]:
+        """Return every stack that the model can decode, first the one that `swift` uses.
+
+        Caches save columns and time but no passes, so they are tried only if one of those is the cost.
+        """
+        own = parse(self.store.resolve(self.against)).block_length
+        blocks = [""] if own is None else ["", "block_length=none"]
+        caches = CACHES if self.goal.cost in ("columns", "seconds") else CACHES[:1]
+        found = []
+        for kind, cache, block in product(TRANSFERS.values(), caches, blocks):
+            if cache and block:
+                continue  # a cache keeps what lies outside the block, and nothing does
+            stack = Stack(self.against, kind, " ".join(filter(None, (cache, block))))
+            if self._can_decode(f"{self.against} {stack.settings}"):
+                found.append(stack)
+        return found
+
+    def _can_decode(self, recipe: str) -> bool:
+        cache = parse(self.store.resolve(recipe)).cache
+        if not cache.stores:
+            return True
+        try:
+            self.store.bench.engine.model.new_cache(0, 0)
+        except ModelError:
+            return False
+        return True
+
+    def _try(self, stack: Stack, scale: ModelScale, levels: Sequence[int], size: int) -> Tried:
+        """Decode the first `size` examples with a stack at some levels."""
+        rungs: dict[str, int] = {}
+        for level in levels:
+            rungs.setdefault(stack.recipe(scale, level), level)  # two levels may round to the same number
+        title = f"pilot: {stack.name}, {size} examples"
+        ladder = Ladder(stack.name, tuple(rungs), tuple(map(float, rungs.values())), "level")
+        return self._measure(ladder, [self._decode(one, size, title) for one in rungs])
+
+    def _decode(self, recipe: str, size: int, title: str) -> list[Record]:
+        if parse(self.store.resolve(recipe)).cache.stores:
+            return self.store.records(recipe, self.examples[:size], title)
+        return [case.record for case in self.store.cases(recipe, self.examples[:size], title)]
+
+    def _measure(self, ladder: Ladder, rungs: Sequence[Sequence[Record]]) -> Tried:
+        """Compare the records of every rung with full decoding's."""
+        losses = np.array([[self._loss(one, example) for one, example in self._pairs(mine)] for mine in rungs])
+        costs = np.array([[cost_of(one, self.goal.cost) for one in mine] for mine in rungs])
+        full = np.array([cost_of(self._full[one.id], self.goal.cost) for one in rungs[0]])
+        return self._score(ladder, losses, costs, full)
+
+    def _pairs(self, records: Sequence[Record]) -> Iterable[tuple[Record, Example]]:
+        return zip(records, self.examples, strict=False)
+
+    def _loss(self, record: Record, example: Example) -> float:
+        full, fast = Decoded.of_record(self._full[example.id]), Decoded.of_record(record)
+        return self.goal.measure(full, fast, describe_example(example))
+
+    def _score(self, ladder: Ladder, losses: Array, costs: Array, full: Array) -> Tried:
+        speedups = full.sum() / costs.sum(axis=1)
+        return Tried(
+            ladder, losses, costs, full, predict_speedup(losses, speedups, self.planned, self.goal, self.delta)
+        )
+
+    def _finish(self, stack: Stack, scale: ModelScale, levels: Sequence[int]) -> Tried:
+        """Decode all examples with a stack, at the levels around the best one so far."""
+        middle = levels[len(levels) // 2]
+        around = range(max(0, middle - WIDEST[0]), min(len(TOLERANCES), middle + WIDEST[1] + 1), 2)
+        return self._try(stack, scale, [*around], len(self.examples))
+
+    def _with_stops(self, tried: Tried) -> list[Tried]:
+        """Return the ladder with stopping rules on top, replayed on its traces: one ladder per family and slack."""
+        if not self._stops(tried.ladder.rungs[0]):
+            return []
+        against = [self._full[one.id] for one in self.examples]
+        found: list[Tried] = []
+        for name in STOPS:
+            family = with_token_clock(_thin_out(FAMILIES[name]))
+            replayed = [self._replay(rung, family, against) for rung in tried.ladder.rungs]
+            for slack in SLACKS:
+                found.append(self._put_on_top(tried, family, replayed, slack))
+        return found
+
+    def _stops(self, recipe: str) -> bool:
+        """Return whether a stopping rule has an answer to read under this recipe, and can be replayed."""
+        way = self.store.prepare(recipe).recipes[0]
+        template = way.template(self.store.bench.engine, self.examples[0], 0)
+        if template.recipe.cache.stores or template.fills:
+            return False
+        return can_stop(replace(template.recipe, stop=Sure()), template.layout)
+
+    def _replay(self, rung: str, family: Family, against: Sequence[Record]) -> tuple[Array, Array]:
+        """Return losses and costs [rules, m] of every rule of a family on one rung."""
+        cases = self.store.cases(rung, self.examples)
+        steps, (losses,) = replay_losses(cases, family.rules, against, [self.goal.measure])
+        per_step = np.array([cost_of(case.record, self.goal.cost) / case.record.steps for case in cases])
+        return losses, steps * per_step
+
+    def _put_on_top(self, tried: Tried, family: Family, replayed: Sequence[tuple[Array, Array]], slack: float) -> Tried:
+        """Give every rung the fastest rule that loses at most `slack` of the allowed loss more than the rung alone."""
+        allowed = slack * self.goal.risk * tried.losses.shape[1]
+        rungs, losses, costs = [], [], []
+        for rung, alone, (mine, cost) in zip(tried.ladder.rungs, tried.losses, replayed, strict=True):
+            fits = np.flatnonzero(mine.sum(axis=1) <= alone.sum() + allowed + 1e-9)
+            best = int(fits[cost[fits].sum(axis=1).argmin()]) if len(fits) else 0
+            rungs.append(f"{rung} stop={format_value(family.rules[best])}")
+            losses.append(mine[best])
+            costs.append(cost[best])
+        name = f"{tried.ladder.name} + {family.name}" + (f", slack {slack:g}" if slack else "")
+        return self._score(Ladder(name, tuple(rungs)), np.array(losses), np.array(costs), tried.full)
+
+    def _live_variants(self, best: Tried) -> list[Tried]:
+        """Return what replay cannot tell: the best ladder with its commits rechecked, if that may be faster."""
+        if "stop=" not in best.ladder.rungs[0]:
+            return []
+        middle = int(np.abs(best.speedups - best.expected).argmin())
+        one = self._measure(
+            Ladder("recheck", (f"{best.ladder.rungs[middle]} {RECHECK}",)),
+            [self.store.records(f"{best.ladder.rungs[middle]} {RECHECK}", self.examples, "pilot: recheck")],
+        )
+        if one.expected <= best.expected:
+            return [replace(one, ladder=Ladder(f"{best.ladder.name} + recheck (one rung)", one.ladder.rungs))]
+        rungs = tuple(f"{rung} {RECHECK}" for rung in best.ladder.rungs)
+        ladder = Ladder(f"{best.ladder.name} + recheck", rungs)
+        return [self._measure(ladder, [self.store.records(rung, self.examples, "pilot: recheck") for rung in rungs])]
+
+    def _trim(self, tried: Tried) -> Tried:
+        """Keep the rungs that are worth a test: none that cannot pass, none that a faster one is as likely to pass as,
+        and none before one that is nearly certain to pass."""
+        chances = [
+            predict_speedup(tried.losses[[row]], np.array([2.0]), self.planned, self.goal, self.delta) - 1
+            for row in range(len(tried.losses))
+        ]
+        order = sorted(range(len(chances)), key=lambda row: tried.costs[row].sum())  # the fastest first
+        kept: list[int] = []
+        for row in order:
+            if chances[row] > max([HOPELESS, *(chances[one] for one in kept)]):
+                kept.append(row)
+            if chances[row] >= SURE:
+                break
+        kept = kept[::-1] or [order[-1]]
+        ladder = Ladder(tried.ladder.name, tuple(tried.ladder.rungs[row] for row in kept))
+        return replace(tried, ladder=ladder, losses=tried.losses[kept], costs=tried.costs[kept])
+
+
+def cost_of(record: Record, cost: str) -> float:
+    """Return what one decoding cost."""
+    named: dict[str, Any] = {"columns": record.columns_needed, "seconds": record.wall}
+    return float(named.get(cost, getattr(record, cost, 0)))
+
+
+def _best_level(tried: Tried) -> int:
+    """Return the level whose speedup is nearest to what the stack is expected to certify."""
+    return int(tried.ladder.settings[int(np.abs(tried.speedups - tried.expected).argmin())])
+
+
+def _near(level: int, distance: int) -> tuple[int, ...]:
+    last = len(TOLERANCES) - 1
+    return tuple(sorted({max(0, level - distance), level, min(last, level + distance)}))
+
+
+def _thin_out(family: Family) -> Family:
+    step = max(1, len(family.settings) // COARSE)
+    return replace(family, settings=family.settings[::step], published=None)
