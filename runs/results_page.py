@@ -38,6 +38,10 @@ ABOUT = {  # in reading order
         "certified",
         "Certified stopping: how often certificates hold over random splits, and how fast they are.",
     ),
+    "validity": (
+        "validity",
+        "Whether delta is kept where the risk is known: ladders, repeated looks, alarms and false alarms.",
+    ),
     "judge": (
         "judge",
         "The learned judge beside gap, entropy and persistence at equal certified risk, and what it looks at.",

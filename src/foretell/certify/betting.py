@@ -6,8 +6,8 @@ no bet wins on average, so the wealth ever reaches 1 / delta with a probability 
 however often one looks and whenever one stops. If it is false, the wealth grows, the faster the less the losses vary.
 
 The wealth is divided among a few constant bets in shares that are fixed in advance, and their sum is what counts. So
-the final wealth does not depend on the order of the losses, and the best of the bets soon dominates the sum.
-The shares were chosen by the power that they give (docs/results/validity.md).
+the wealth after all losses does not depend on their order, and the best of the bets soon dominates the sum. How often
+such tests are wrong, and how soon they reject: docs/results/validity.md.
 """
 
 from __future__ import annotations

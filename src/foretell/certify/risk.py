@@ -97,7 +97,8 @@ def spend(delta: float, look: int) -> float:
     Each look may be wrong with the probability that it is given. The parts are delta * 0.8 * 0.2^(look - 1), a
     geometric series whose sum over any number of looks stays below delta * 0.8 / (1 - 0.2) = delta. So the probability
     that any look is wrong is at most delta, although nobody said in advance how many there would be, and even if the
-    same examples are looked at again.
+    same examples are looked at again. The rules that a look tests must not have been chosen on the examples of that
+    look, including those it shares with an earlier one.
     """
     check_share("delta", delta)
     if isinstance(look, bool) or not isinstance(look, int) or look < 1:
