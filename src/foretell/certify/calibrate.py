@@ -15,7 +15,7 @@ from foretell.certify.ladders import Ladder
 from foretell.certify.losses import Loss, Measure
 from foretell.certify.outcomes import replay_losses
 from foretell.certify.replay import Case, run_study
-from foretell.certify.risk import spend
+from foretell.certify.risk import FIRST_LOOK
 from foretell.certify.search import Families, LadderSearch, RiskGoal, RungResult, certify_ladder, find_fastest
 from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
@@ -150,7 +150,7 @@ class Calibration:
     @property
     def _shortage(self) -> str | None:
         """A message if the examples are too few to certify anything; the first look spends most of delta."""
-        share = max(self.goal.shares.values()) * spend(1.0, 1)
+        share = max(self.goal.shares.values()) * FIRST_LOOK
         return self.goal.shortage(len(self.examples), share)
 
     @property

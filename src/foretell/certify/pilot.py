@@ -2,8 +2,8 @@
 
 Anything may be looked at here, because none of these examples counts as evidence later. A stack is a choice of
 transfer, block length and cache; its thresholds lie on the model's own scale. Stacks are compared on few examples, the
-better half on twice as many, and so on (successive halving). Stopping rules are replayed on the traces of a stack, which
-costs no decoding.
+better half on twice as many, and so on (successive halving). Stopping rules are replayed on the traces of a stack,
+which costs no decoding.
 """
 
 from __future__ import annotations
@@ -202,8 +202,7 @@ class Pilot:
         for name in STOPS:
             family = with_token_clock(_thin_out(FAMILIES[name]))
             replayed = [self._replay(rung, family, against) for rung in tried.ladder.rungs]
-            for slack in SLACKS:
-                found.append(self._put_on_top(tried, family, replayed, slack))
+            found += [self._put_on_top(tried, family, replayed, slack) for slack in SLACKS]
         return found
 
     def _stops(self, recipe: str) -> bool:

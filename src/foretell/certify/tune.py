@@ -20,7 +20,7 @@ from foretell.certify.decodings import evaluation_for
 from foretell.certify.ladders import Ladder
 from foretell.certify.losses import Decoded, Loss, Measure, describe_example
 from foretell.certify.pilot import Pilot, PilotResult, cost_of
-from foretell.certify.risk import spend
+from foretell.certify.risk import FIRST_LOOK, spend
 from foretell.certify.search import LadderSearch, RiskGoal, RungResult, best_p_value, certify_ladder
 from foretell.certify.tune_report import make_report
 from foretell.engine.certificate import Certificate
@@ -114,7 +114,7 @@ class Tuning:
     @property
     def notes(self) -> list[str]:
         """Warnings to show before anything is decoded."""
-        short = self.goal.shortage(len(self.calibration), spend(1.0, 1))
+        short = self.goal.shortage(len(self.calibration), FIRST_LOOK)
         if short is None:
             return []
         best = self.goal.best_risk(len(self.calibration), spend(1 - self.goal.confidence, 1))
@@ -177,9 +177,9 @@ class Tuning:
         first = search.trials[0]
         best = goal.best_risk(count, self.certification_delta)
         return (
-            goal.shortage(count, spend(1.0, 1))
-            or f"the safest rung has a mean loss of {first.empirical_risk:.2%} on {first.examples} examples, which does "
-            f"not show a risk of at most {100 * goal.risk:.4g}%"
+            goal.shortage(count, FIRST_LOOK)
+            or f"the safest rung has a mean loss of {first.empirical_risk:.2%} on {first.examples} examples, which "
+            f"does not show a risk of at most {100 * goal.risk:.4g}%"
         ) + f"; {count} examples can show a risk of {best:.2%} at best, so allow more or bring more examples"
 
 
@@ -221,10 +221,10 @@ def tune(
     """Find the fastest recipe whose risk is at most `risk` with `confidence`, for prompts, texts with masks or a task.
 
     The risk is the mean of a `loss` between 0 and 1 against the recipe `against`: "answer", "text", "tokens" (share of
-    generated tokens that changed), "success" (needs right answers), or a function `loss(full, fast, example)`. `options`
-    are those of `generate` (a window, a suffix, ...), `evaluation` those of `Evaluation` (limit, seed, batch_size,
-    workers, ...). The result is written to `out`, decodings are stored in `work`, and repeating an interrupted call
-    resumes it.
+    generated tokens that changed), "success" (needs right answers), or a function `loss(full, fast, example)`.
+    `options` are those of `generate` (a window, a suffix, ...), `evaluation` those of `Evaluation` (limit, seed,
+    batch_size, workers, ...). The result is written to `out`, decodings are stored in `work`, and repeating an
+    interrupted call resumes it.
     """
     goal = RiskGoal(risk, confidence, loss, against=against, cost=cost)
     what = evaluation_for(model, task, prompts, against, out, work, options or {}, texts=texts, **evaluation)
