@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from foretell.errors import RequestError, one_of
 from foretell.evaluation.records import Record
 from foretell.loop.protocols import Beliefs, Region, Stop
 from foretell.loop.state import DecodeState
-from foretell.policies.stop.judge import Judge
+from foretell.policies.stop.combined import All
+from foretell.policies.stop.scored import Scored
 
 Array = np.ndarray[Any, Any]
 TRACES_PER_BATCH = 32  # fewer need more calls; more do not fit in a core's cache
@@ -57,12 +59,12 @@ def replay_rules(
     steps, changed, lost = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     fired = find_exits([case.trace for case in cases], rules, region)
     for column, (case, found, whole) in enumerate(zip(cases, fired, compared, strict=True)):
-        answers = {step: case.answer_at(step) for step in {*found} if step is not None}
-        for row, step in enumerate(found):
-            answer, right = (case.record.answer, case.record.correct) if step is None else answers[step]
-            steps[row, column] = len(case.trace) if step is None else step + 1
-            changed[row, column] = answer != whole.answer
-            lost[row, column] = whole.correct and not right
+        exits = np.array([-1 if step is None else step for step in found])  # -1: never
+        steps[:, column] = np.where(exits < 0, len(case.trace), exits + 1)
+        for step in np.unique(exits).tolist():
+            answer, right = (case.record.answer, case.record.correct) if step < 0 else case.answer_at(step)
+            changed[exits == step, column] = answer != whole.answer
+            lost[exits == step, column] = whole.correct and not right
     return Outcomes(steps, np.array([one.steps for one in compared]), changed, lost)
 
 
@@ -82,16 +84,18 @@ def find_exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | 
 
 def evaluate_rules(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState) -> list[Tensor]:
     """Return for each rule the rows at which it would stop. [rows] each"""
-    scores: dict[str, Tensor] = {}  # by head, so that all bars of a family share one computation
-    found = []
-    for rule in rules:
-        if not isinstance(rule, Judge):
-            found.append(rule(beliefs, states).settled)
-            continue
-        if rule.sha256 not in scores:
-            scores[rule.sha256] = rule.score(beliefs, states)
-        found.append(rule.settles(scores[rule.sha256]))
-    return found
+    scores: dict[Hashable, Tensor] = {}  # so that all rules of a family share one computation
+
+    def evaluate(rule: Stop) -> Tensor:
+        if isinstance(rule, All):
+            return reduce(torch.logical_and, map(evaluate, rule.rules))
+        if not isinstance(rule, Scored):
+            return rule(beliefs, states).settled
+        if rule.scored_by not in scores:
+            scores[rule.scored_by] = rule.score(beliefs, states)
+        return rule.settles(scores[rule.scored_by], states)
+
+    return [evaluate(rule) for rule in rules]
 
 
 def batch_traces(

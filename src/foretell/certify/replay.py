@@ -85,8 +85,15 @@ class Case:
 
     def answer_at(self, step: int) -> tuple[str | None, bool]:
         """Return the answer that a commit at `step` would emit, and whether it is right."""
-        answer = self.benchmark.extract(self._complete(self.trace.committed(step).tolist()))
-        return answer, bool(self.benchmark.grade(self.example, answer))
+        if step not in self._answers:
+            answer = self.benchmark.extract(self._complete(self.trace.committed(step).tolist()))
+            self._answers[step] = answer, bool(self.benchmark.grade(self.example, answer))
+        return self._answers[step]
+
+    @cached_property
+    def _answers(self) -> dict[int, tuple[str | None, bool]]:
+        """The results of `answer_at`, since all families ask for the same steps."""
+        return {}
 
     @cached_property
     def first_match(self) -> int | None:
