@@ -79,7 +79,8 @@ def hoeffding_bentkus(total: Array, count: int, risk: float) -> Array:
 def count_certified(p_values: Array, confidence: float) -> Array:
     """Return how many rules [...] pass before the first one that fails, from p-values [..., rules]."""
     failed = ~(np.asarray(p_values) <= 1 - confidence)
-    return np.where(failed.any(axis=-1), failed.argmax(axis=-1), failed.shape[-1])
+    passed: Array = np.where(failed.any(axis=-1), failed.argmax(axis=-1), failed.shape[-1])
+    return passed
 
 
 def naive(risks: Array, risk: float) -> Array:
