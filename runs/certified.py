@@ -18,11 +18,11 @@ from typing import Any
 
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.outcomes import Outcomes
-from foretell.certify.risk import examples_needed
+from foretell.certify.risk import confidence_at, examples_needed
 from foretell.certify.train_judge import JudgeConfig
 from foretell.engine.certificate import LOSSES as NAMED
 from foretell.plots.risk import Line, RiskPanel, plot_risk
-from foretell.policies.stop.families import FAMILIES, Family
+from foretell.policies.stop.families import FAMILIES, JUDGE_SHARE, TWINS, Family, share_delta
 from page import command, percent, problems, prose, publish, subject, table
 from rules import Pool, make_rules_parser
 from shared import SEED, parse_options, run_script
@@ -33,6 +33,7 @@ SPLITS, DRAWS = 200, 1000
 LOSSES = dict(zip(NAMED, ("another answer than full decoding's", "a wrong answer where full decoding's is right"),
                   strict=True))  # fmt: skip
 PARALLEL = "threshold transfer.value=0.999"  # many masks per step, where the model is nearly certain
+ONE_TOKEN = ("choice",)  # tasks whose answers are one token: some families are then equal to others
 PROPHET, JUDGE, SHARED, BOTH = "prophet-min", "judge", "shared", "parallel + entropy"
 WAYS = ("certified", "naive")
 SPEEDS = prose(
@@ -43,6 +44,7 @@ SHARING = (
     *(name for name, family in FAMILIES.items() if family.region is None),
     JUDGE,
 )  # families on the recipe's own region
+OTHERS_SHARE = (1 - JUDGE_SHARE) / (len(SHARING) - 1)
 Families = dict[str, tuple[Family, Outcomes]]
 
 
@@ -72,14 +74,17 @@ def measure(task: str, found: Families) -> Iterator[FamilyResult]:
     """Yield the result of every family, loss and risk, all on the same calibration sets."""
     sets = Sets.of(len(found[JUDGE][1].full), SPLITS, DRAWS, SEED)
     tried = {name: [made] for name, (_, made) in found.items() if name != BOTH}
-    tried |= {SHARED: [found[name][1] for name in SHARING], BOTH: [found[BOTH][1]]}
+    together = [found[name] for name in SHARING if not (task in ONE_TOKEN and name in TWINS)]
+    tried |= {SHARED: [made for _, made in together], BOTH: [found[BOTH][1]]}
+    shares = share_delta([family for family, _ in together])
     for name, made in tried.items():
         usual = None if name in (SHARED, BOTH) else published_index(found[name][0])
         for loss in LOSSES:
             mine = Coverage.of(sets, loss, *made)
             for eps in RISKS:
                 fixed = None if usual is None else mine.evaluate_fixed(usual, eps)
-                certified, naive = mine.evaluate_certified(eps, CONFIDENCE), mine.evaluate_naive(eps)
+                certified = mine.evaluate_certified(eps, CONFIDENCE, shares if name == SHARED else None)
+                naive = mine.evaluate_naive(eps)
                 yield FamilyResult(task, name, loss, eps, certified, naive, fixed)
 
 
@@ -215,7 +220,7 @@ def markdown(
 ) -> list[str]:
     half, risks = options.limit // 2, [f"{100 * eps:g}%" for eps in RISKS]
     least = ", ".join(f"{examples_needed(eps, CONFIDENCE)} for {100 * eps:g}%" for eps in RISKS)
-    shared = examples_needed(0.01, 1 - (1 - CONFIDENCE) / len(SHARING))
+    shared = [examples_needed(0.01, confidence_at(CONFIDENCE, part)) for part in (JUDGE_SHARE, OTHERS_SHARE)]
     lines = [
         f"# Certified stopping, {subject(options)}",
         "",
@@ -232,9 +237,11 @@ def markdown(
         ),
         "",
         prose(
-            f"`{SHARED}` is the fastest of {len(SHARING)} families, {', '.join(SHARING)}: each is certified at delta /",
-            f"{len(SHARING)}, which takes {shared} problems at 1%, and of what passes the rule that saves most on the",
-            "calibration set is taken. That is a promise, choice and all; whoever names the fastest family after",
+            f"`{SHARED}` is the fastest of {len(SHARING)} families, {', '.join(SHARING)}: the judge is certified at",
+            f"{JUDGE_SHARE:g} delta, which takes {shared[0]} problems at 1%, the others share the rest ({shared[1]}",
+            f"problems; {' and '.join(TWINS)} are left out where answers are one token), and of what passes the rule",
+            "that saves most on the calibration set is taken. That is a promise, choice and all; whoever names the",
+            "fastest family after",
             "looking at this page has none.",
         ),
         "",

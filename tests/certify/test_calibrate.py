@@ -395,9 +395,7 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
         loss: calibrate(str(checkpoint), prompts=file, work=tmp_path / "w", loss=loss, options=LAYOUT, **GOAL)
         for loss in ("success", "answer")
     }
-    lost, changed = (
-        [trial.empirical_risk for trial in both[loss].search.trials] for loss in ("success", "answer")
-    )
+    lost, changed = ([trial.empirical_risk for trial in both[loss].search.trials] for loss in ("success", "answer"))
     assert all(a <= b for a, b in zip(lost, changed, strict=True))
     assert 0 < max(lost) <= 0.5 < max(changed)
     bare.write_text("\n".join(map(json.dumps, [*lines[:3], {"prompt": "Tom has 4 balls.", "id": "ball"}])))

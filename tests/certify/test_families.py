@@ -20,9 +20,12 @@ from foretell.policies.region.masked import Masked
 from foretell.policies.stop.combined import All, Any
 from foretell.policies.stop.families import FAMILIES, Family, find_families, with_token_clock
 from foretell.policies.stop.never import Never
+from foretell.policies.stop.persistent import Persistent
 from foretell.policies.stop.prophet import Prophet
+from foretell.policies.stop.scales import LogOdds
 from foretell.policies.stop.schedules import Linear, Staged
 from foretell.policies.stop.stable import Stable
+from foretell.policies.stop.sure import Sure
 from foretell.recipes.text import format_value, parse_value
 
 
@@ -35,8 +38,9 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Study:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_shortcut_is_the_replay(name: str, studied: Study) -> None:
     family, traces = FAMILIES[name], [case.trace for case in studied.cases[:5]]
-    found = find_exits(traces, family.rules, family.region)
-    assert found == [[trace.replay(rule, family.region) for rule in family.rules] for trace in traces]
+    rules = family.rules[::9]
+    found = find_exits(traces, rules, family.region)
+    assert found == [[trace.replay(rule, family.region) for rule in rules] for trace in traces]
     assert len({step for steps in found for step in steps}) > 2, "the members differ on this model"
 
 
@@ -61,6 +65,28 @@ def test_traces_of_any_length_are_asked_together(checkpoint: Path, monkeypatch: 
     assert longer is not None
     mixed = [made[0], longer, made[1]]
     assert find_exits(mixed, rules) == [[trace.replay(rule) for rule in rules] for trace in mixed]
+
+
+def test_rules_share_a_score_only_if_it_is_the_same(studied: Study) -> None:
+    """Rules of all kinds in one call, so that a rule would take another one's score if their keys were equal."""
+    taus = [Linear(bar, bar) for bar in (0.1, 0.3, 1.0, 3.0, 9.0)]
+    kinds: list[dict[str, Anything]] = [
+        {}, {"reduce": "min"}, {"reduce": "quantile"}, {"reduce": "quantile", "q": 0.7}, {"over": "masked"},
+        {"scale": LogOdds()}, {"clock": "tokens"},
+    ]  # fmt: skip
+    rules: list[Stop] = [Prophet(tau, **kind) for tau in taus for kind in kinds]
+    rules += [Sure(0.05), Sure(0.05, over="masked"), Stable(1, inf), Stable(1, 0.05), Stable(3, 0.05), Persistent(2)]
+    rules += [Persistent(9), All((rules[0], Stable(1, inf))), Any((rules[0], Stable(1, inf))), Never()]
+    traces = [case.trace for case in studied.cases]
+    assert find_exits(traces, rules) == [[trace.replay(rule) for rule in rules] for trace in traces]
+
+
+def test_grids_are_fine_and_in_order() -> None:
+    for family in FAMILIES.values():
+        falling = family.settings if family.settings[0] > family.settings[-1] else family.settings[::-1]
+        ratios = np.array(falling[:-1]) / np.array(falling[1:])
+        assert (ratios > 1).all()
+        assert np.median(ratios) < 1.06
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from foretell.errors import RequestError, one_of
 from foretell.evaluation.records import Record
 from foretell.loop.protocols import Beliefs, Region, Stop
 from foretell.loop.state import DecodeState
-from foretell.policies.stop.judge import Judge
+from foretell.policies.stop.combined import All
+from foretell.policies.stop.scored import Scored
 from foretell.recipes.recipe import Recipe
 
 Array = np.ndarray[Any, Any]
@@ -70,13 +72,14 @@ def replay_losses(
     shape = (len(rules), len(cases))
     steps, found = np.zeros(shape, dtype=np.int64), np.zeros((len(losses), *shape))
     fired = find_exits([case.trace for case in cases], rules, region)
-    for column, (case, exits, full) in enumerate(zip(cases, fired, against, strict=True)):
+    for column, (case, fired_at, full) in enumerate(zip(cases, fired, against, strict=True)):
         example, whole = describe_example(case.example), Decoded.of_record(full)
-        seen = {step: case.decoded_at(step) for step in {*exits}}
-        measured = {step: [loss(whole, one, example) for loss in losses] for step, one in seen.items()}
-        for row, step in enumerate(exits):
-            steps[row, column] = len(case.trace) if step is None else step + 1
-            found[:, row, column] = measured[step]
+        exits = np.array([-1 if step is None else step for step in fired_at])  # -1: never
+        steps[:, column] = np.where(exits < 0, len(case.trace), exits + 1)
+        for step in {*fired_at}:
+            rows = exits == (-1 if step is None else step)
+            measured = [loss(whole, case.decoded_at(step), example) for loss in losses]
+            found[:, rows, column] = np.array(measured)[:, None]
     return steps, found
 
 
@@ -94,16 +97,18 @@ def find_exits(traces: Sequence[Trace], rules: Sequence[Stop], region: Region | 
 
 def evaluate_rules(rules: Sequence[Stop], beliefs: Beliefs, states: DecodeState) -> list[Tensor]:
     """Return for each rule the rows at which it would stop. [rows] each"""
-    scores: dict[str, Tensor] = {}  # by head, so that all bars of a family share one computation
-    found = []
-    for rule in rules:
-        if not isinstance(rule, Judge):
-            found.append(rule(beliefs, states).settled)
-            continue
-        if rule.sha256 not in scores:
-            scores[rule.sha256] = rule.score(beliefs, states)
-        found.append(rule.settles(scores[rule.sha256]))
-    return found
+    scores: dict[Hashable, Tensor] = {}  # so that all rules of a family share one computation
+
+    def evaluate(rule: Stop) -> Tensor:
+        if isinstance(rule, All):
+            return reduce(torch.logical_and, map(evaluate, rule.rules))
+        if not isinstance(rule, Scored):
+            return rule(beliefs, states).settled
+        if rule.scored_by not in scores:
+            scores[rule.scored_by] = rule.score(beliefs, states)
+        return rule.settles(scores[rule.scored_by], states)
+
+    return [evaluate(rule) for rule in rules]
 
 
 def read_traces(

@@ -100,9 +100,17 @@ class Case:
         """Return what a commit at `step` would emit; None: what the whole decoding has emitted."""
         if step is None:
             return Decoded.of_record(self.record)
-        done = self._complete(self.trace.committed(step).tolist())
-        answer = self.benchmark.extract(done)
-        return Decoded(done.text, answer, done.generated, bool(self.benchmark.grade(self.example, answer)))
+        if step not in self._decoded:
+            done = self._complete(self.trace.committed(step).tolist())
+            answer = self.benchmark.extract(done)
+            right = bool(self.benchmark.grade(self.example, answer))
+            self._decoded[step] = Decoded(done.text, answer, done.generated, right)
+        return self._decoded[step]
+
+    @cached_property
+    def _decoded(self) -> dict[int, Decoded]:
+        """The results of `decoded_at`, since all families ask for the same steps."""
+        return {}
 
     @cached_property
     def first_match(self) -> int | None:

@@ -64,7 +64,8 @@ def binomial_p_values(errors: Array, count: int, risk: float) -> Array:
 
 def count_certified(p_values: Array, confidence: float) -> Array:
     """Return how many rules [...] pass before the first one that fails, from p-values [..., rules]."""
-    passed: Array = np.cumprod(np.asarray(p_values) <= 1 - confidence, axis=-1).sum(axis=-1)
+    failed = ~(np.asarray(p_values) <= 1 - confidence)
+    passed: Array = np.where(failed.any(axis=-1), failed.argmax(axis=-1), failed.shape[-1])
     return passed
 
 

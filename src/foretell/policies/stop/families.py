@@ -25,13 +25,14 @@ from foretell.policies.stop.schedules import Exponential, Linear, Staged
 from foretell.policies.stop.stable import Stable
 from foretell.policies.stop.sure import Sure
 
-# Multiples of the published thresholds, from 16 (stops almost never) to 1/8 (almost at once), 8 steps per factor of 2.
-FACTORS = tuple(round(2 ** (4 - step / 8), 4) for step in range(57))
+# Fixed-sequence testing pays nothing for a fine grid, and a fine one comes closer to the largest risk that is allowed.
+# Multiples of the published thresholds, from 16 (stops almost never) to 1/8 (almost at once), 64 steps per factor of 2.
+FACTORS = tuple(round(2 ** (4 - step / 64), 4) for step in range(449))
 ALL = "all"  # stands for every family that reads the recipe's own region
 TWINS = {"prophet-min": "prophet", "linear-min": "linear"}  # of one token, the smallest gap is the mean gap
 JUDGE = "judge"
 JUDGE_SHARE = 0.8  # of delta, if other families are searched too: a judge is nearly always the fastest
-STEPS = (256, 192, 128, 96, 64, 48, 40, 32, 28, 24, 20, 18, 16, 14, *range(12, 0, -1))
+STEPS = (*range(256, 64, -8), *range(64, 32, -2), *range(32, 0, -1))
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Family:
 
 
 def _bars(published: float) -> tuple[float, ...]:
-    """Return bars from 1/1000 to 100 times the published one, 8 per factor of ten."""
-    return tuple(float(f"{published * 10 ** (step / 8):.3g}") for step in range(-24, 17))
+    """Return bars from 1/1000 to 100 times the published one, 64 per factor of ten."""
+    return tuple(float(f"{published * 10 ** (step / 64):.4g}") for step in range(-192, 129))
 
 
 def _scale_staged(factor: float) -> Staged:
@@ -109,7 +110,7 @@ FAMILIES: dict[str, Family] = {
 
 def ranks_family(scale: Ranks, fitted_to: Iterable[str] = ()) -> Family:
     """Return the family that compares the smallest gap's rank with a bar; `fitted_to` are the keys of its examples."""
-    bars = tuple(round(1 - 10 ** (step / 8 - 5), 6) for step in range(39))  # from 0.99999 to 0.44
+    bars = tuple(round(1 - 10 ** (step / 64 - 5), 8) for step in range(305))  # from 0.99999 to 0.44
     about = "the smallest gap, as a rank among known ones, against a bar"
 
     def rule(bar: float) -> Stop:
@@ -122,7 +123,7 @@ def judge_family(path: str | Path) -> Family:
     """Return the family that compares a trained judge's score with a bar."""
     judge = Judge(str(path))
     examples = judge.head.trained.get("examples", ())
-    bars = tuple(16 - step / 4 for step in range(73))  # log-odds, down to -2
+    bars = tuple(16 - step / 32 for step in range(577))  # log-odds, down to -2
     about = "a trained judge's log-odds against a bar"
     return Family(JUDGE, about, "log-odds", bars, lambda bar: replace(judge, bar=bar), fitted_to=frozenset(examples))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,13 +81,17 @@ class Judge:
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
         score = self.score(beliefs, state)
-        return Verdict(self.settles(score), score, torch.full_like(score, self.bar), "log-odds")
+        return Verdict(self.settles(score, state), score, torch.full_like(score, self.bar), "log-odds")
+
+    @property
+    def scored_by(self) -> Hashable:
+        return Judge, self.sha256
 
     def score(self, beliefs: Beliefs, state: StateView) -> Tensor:
         """Return the head's log-odds, which do not depend on the bar. [B]"""
         score = self.head(features(beliefs, state, self.head.names))
         return torch.where(state.answer.any(dim=1), score, -torch.inf)
 
-    def settles(self, score: Tensor) -> Tensor:
+    def settles(self, score: Tensor, state: StateView) -> Tensor:  # noqa: ARG002
         """Return whether log-odds reach the bar; an infinite bar is never reached. [B]"""
         return (score >= self.bar) & (self.bar < torch.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -30,10 +31,22 @@ class Persistent:
         return state.answer
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
+        least = self.score(beliefs, state)
+        bar = torch.full_like(least, self.steps).float()
+        return Verdict(self.settles(least, state), least.float(), bar, "unchanged")
+
+    @property
+    def scored_by(self) -> Hashable:
+        return Persistent
+
+    def score(self, beliefs: Beliefs, state: StateView) -> Tensor:
+        """Return for how many steps the answer has been unchanged. [B]"""
         ends = state.answer & torch.isin(beliefs.tokens, beliefs.tokens.new_tensor(state.end_ids))
         later = (ends.cumsum(dim=1) - ends.long()) > 0
         read = state.answer & ~later
         age = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
         least = age.masked_fill(~read, torch.iinfo(age.dtype).max).amin(dim=1)
-        least = torch.where(state.answer.any(dim=1), torch.minimum(least, state.answer_age), 0)
-        return Verdict(least >= self.steps, least.float(), torch.full_like(least, self.steps).float(), "unchanged")
+        return torch.where(state.answer.any(dim=1), torch.minimum(least, state.answer_age), 0)
+
+    def settles(self, score: Tensor, state: StateView) -> Tensor:  # noqa: ARG002
+        return score >= self.steps

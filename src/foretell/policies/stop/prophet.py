@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,13 +48,23 @@ class Prophet:
         return state.answer & state.masked if self.over == "masked" else state.answer
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
+        value, progress = self.score(beliefs, state), self._progress(state)
+        bar = self.tau(progress)
+        return Verdict(_reaches(value, bar), value, bar, self.measure, progress)
+
+    @property
+    def scored_by(self) -> Hashable:
+        return Prophet, self.reduce, self.q, self.over, self.scale
+
+    def score(self, beliefs: Beliefs, state: StateView) -> Tensor:
+        """Return the region's gap. [B]"""
         read = self.reads(state)
         value = self._reduce(self.scale(beliefs), read)
         value = torch.where(read.any(dim=1), value, torch.inf)
-        value = torch.where(state.answer.any(dim=1), value, -torch.inf)
-        progress = self._progress(state)
-        bar = self.tau(progress)
-        return Verdict((value >= bar) & (bar < torch.inf), value, bar, self.measure, progress)
+        return torch.where(state.answer.any(dim=1), value, -torch.inf)
+
+    def settles(self, score: Tensor, state: StateView) -> Tensor:
+        return _reaches(score, self.tau(self._progress(state)))
 
     @property
     def measure(self) -> str:
@@ -71,3 +82,8 @@ class Prophet:
             return (gap * read).sum(dim=1) / size.clamp(min=1)
         rank = (self.q * (size - 1)).long().clamp(min=0) if self.reduce == "quantile" else torch.zeros_like(size)
         return gap.masked_fill(~read, torch.inf).sort(dim=1).values.gather(1, rank[:, None]).squeeze(1)
+
+
+def _reaches(value: Tensor, bar: Tensor) -> Tensor:
+    """Return whether values reach the bar; an infinite bar is never reached."""
+    return (value >= bar) & (bar < torch.inf)

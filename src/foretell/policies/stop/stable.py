@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -31,14 +32,24 @@ class Stable:
         return state.answer
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
+        return Verdict(self.settles(self.score(beliefs, state), state))
+
+    @property
+    def scored_by(self) -> Hashable:
+        return Stable, self.steps, self.entropy == torch.inf
+
+    def score(self, beliefs: Beliefs, state: StateView) -> Tensor:
+        """Return the region's mean entropy, infinite where the draft has changed. [B]"""
         age = torch.where(beliefs.tokens == state.draft, state.unchanged + 1, 0)
         still = ((age >= self.steps) | ~state.answer).all(dim=1)
-        still &= state.answer_age >= self.steps
-        return Verdict(state.answer.any(dim=1) & still & self._sure(beliefs, state))
+        still &= (state.answer_age >= self.steps) & state.answer.any(dim=1)
+        return torch.where(still, self._mean_entropy(beliefs, state), torch.inf)
 
-    def _sure(self, beliefs: Beliefs, state: StateView) -> Tensor:
-        if self.entropy == torch.inf:
-            return torch.ones_like(state.done)
+    def settles(self, score: Tensor, state: StateView) -> Tensor:  # noqa: ARG002
+        return score < self.entropy
+
+    def _mean_entropy(self, beliefs: Beliefs, state: StateView) -> Tensor:
         size = state.answer.sum(dim=1).clamp(min=1)
-        mean = torch.where(state.answer, beliefs.entropy, 0).sum(dim=1) / size
-        return mean < self.entropy
+        if self.entropy == torch.inf:
+            return torch.zeros_like(size, dtype=torch.float)  # any entropy is low enough, so none is read
+        return torch.where(state.answer, beliefs.entropy, 0).sum(dim=1) / size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,9 +35,20 @@ class Sure:
         return state.answer & state.masked if self.over == "masked" else state.answer
 
     def __call__(self, beliefs: Beliefs, state: StateView) -> Verdict:
+        mean = self.score(beliefs, state)
+        bar = torch.full_like(mean, math.exp(-self.entropy))
+        return Verdict(self.settles(mean, state), (-mean).exp(), bar, "certainty")
+
+    @property
+    def scored_by(self) -> Hashable:
+        return Sure, self.over
+
+    def score(self, beliefs: Beliefs, state: StateView) -> Tensor:
+        """Return the region's mean entropy. [B]"""
         read = self.reads(state)
         mean = torch.where(read, beliefs.entropy, 0).sum(dim=1) / read.sum(dim=1).clamp(min=1)
         mean = mean.clamp(min=0)  # rounding may make the sum negative
-        mean = torch.where(state.answer.any(dim=1), mean, torch.inf)
-        bar = torch.full_like(mean, math.exp(-self.entropy))
-        return Verdict(mean < self.entropy, (-mean).exp(), bar, "certainty")
+        return torch.where(state.answer.any(dim=1), mean, torch.inf)
+
+    def settles(self, score: Tensor, state: StateView) -> Tensor:  # noqa: ARG002
+        return score < self.entropy
