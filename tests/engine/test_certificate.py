@@ -609,8 +609,9 @@ def test_another_backend_is_noted(
 
 
 def test_a_compiled_model_is_told_from_the_others(
-    certificate: Certificate, engine: foretell.Engine, checkpoint: Path
+    certificate: Certificate, engine: foretell.Engine, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("foretell.engine.engine.compile_blocks", lambda _: None)
     assert foretell.load(checkpoint, compile=True).backend.compile
     compiled, order = replace(certificate, compile=True), engine.template(recipe=certificate)
     assert compiled.differences(order.recipe, order.layout, engine.backend) == ["the model is not compiled"]
