@@ -115,6 +115,8 @@ def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, 
     steps = [sum(one.steps for one in side.values()) for side in (full, half)]
     ratio = found.search.trials[0].speedup / alone.search.trials[0].speedup
     assert ratio == pytest.approx(steps[0] / steps[1])
+    none = calibrate(str(checkpoint), against="full", out=rule, **asked, **wish | {"risk": 0.001}).certificate
+    assert (none.certified, none.recipe) == (False, "full block_length=16"), "not the faster recipe, which loses some"
     with pytest.raises(RequestError, match="never stops early, got 'prophet'"):
         calibrate(str(checkpoint), against="prophet", out=rule, **asked, **wish)
 
@@ -262,7 +264,10 @@ def test_a_mismatch_is_for_the_recipes_that_have_a_certificate(
     with pytest.raises(RequestError, match="recipe and stop are both files of certificates"):
         PreparedEvaluation.prepare(replace(what, options={"stop": rule}))
     copy = tmp_path / "rule.json"
-    made.certificate.save(copy)
+    replace(made.certificate, options={"chat": False}).save(copy)
+    raw = PreparedEvaluation.prepare(replace(what, recipes=(str(copy),)))
+    order = raw.recipes[0].template(raw.engine, raw.examples[0], 0)
+    assert order.chat is None, "an evaluation's recipes share its options"
     with pytest.raises(RequestError, match=r"each recipe needs its own name, got rule\.json, rule\.json"):
         PreparedEvaluation.prepare(replace(what, recipes=(rule, str(copy))))
 

@@ -11,7 +11,7 @@ import pytest
 from foretell import load
 from foretell.engine.certificate import read_certificate
 from foretell.evaluation.manifest import read_manifest
-from foretell.policies.stop.families import FACTORS
+from foretell.policies.stop.families import FACTORS, FAMILIES
 from foretell.policies.stop.never import Never
 from foretell.recipes.text import format_value
 from tests.cli.conftest import WORDS, Run

@@ -81,7 +81,7 @@ def test_reads_back(certificate: Certificate, file: Path) -> None:
     assert read_certificate(file) == certificate
     assert json.loads(file.read_text())["recipe"] == f"full block_length=8 stop={EAGER}"
     bare = replace(certificate, window=None, answer=None, pins=None, task=None, dtype=None, options={})
-    for other in (bare, replace(certificate, fills=True), uncertified(certificate, "too few")):
+    for other in (bare, with_recipe(certificate, "prophet"), uncertified(certificate, "too few")):
         other.save(file)
         assert read_certificate(file) == other
     with pytest.raises(StorageError, match="cannot write"):
@@ -433,7 +433,7 @@ def test_a_file_with_only_a_rule_becomes_a_ladder_of_one(certificate: Certificat
     shutil.copy(judge, file.parent)
     assert read_certificate(file).rule == Judge(str(file.parent / Path(judge).name))
     none = replace(uncertified(certificate, "too few"), against="full block_length=16", recipe="full block_length=16")
-    write_old(file, none)
+    write_old(file, none, recipe="full steps=4")
     found = read_certificate(file)
     assert (found.certified, found.recipe, found.rungs, found.rung) == (False, "full block_length=16", [], None)
     found.save(file)
@@ -571,7 +571,8 @@ def test_a_fill_has_its_own_certificates(engine: foretell.Engine, certificate: C
     fills: dict[str, Any] = {"fills": True, "window": None, "answer": None, "pins": None, "options": {}}
     filled = with_recipe(certificate, str(order.recipe), **fills)
     filled.save(file)
-    assert engine.fill_template(recipe=file) == order
+    assert engine.fill_template(recipe=file, on_mismatch="full") == order
+    assert engine.fill_template(recipe=replace(filled, window=16, pins=[])) == order, "each text is its own window"
     assert engine.fill(MASKED, recipe=file).notes == ()
     assert "does not hold here" in engine.fill_template(recipe=file, threshold=0.5).notes[-1]
     assert engine.template(recipe=file).notes[-1].endswith(": it is for texts with masks")
@@ -607,7 +608,11 @@ def test_another_backend_is_noted(
     assert silent.differences(*asked, there) == ([] if "model_sha256" not in changed else [found])
 
 
-def test_a_compiled_model_is_told_from_the_others(certificate: Certificate, engine: foretell.Engine) -> None:
+def test_a_compiled_model_is_told_from_the_others(
+    certificate: Certificate, engine: foretell.Engine, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.engine.engine.compile_blocks", lambda _: None)
+    assert foretell.load(checkpoint, compile=True).backend.compile
     compiled, order = replace(certificate, compile=True), engine.template(recipe=certificate)
     assert compiled.differences(order.recipe, order.layout, engine.backend) == ["the model is not compiled"]
     assert engine.backend == Backend(engine.fingerprint, "float32", "cpu", False, str(torch.__version__))
