@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import foretell
+from foretell.certify.betting import betting_p_values
 from foretell.certify.calibrate import Calibrated, Calibration, calibrate
 from foretell.certify.decodings import evaluation_for
 from foretell.certify.risk import next_useful
-from foretell.certify.ladders import Ladder
-from foretell.certify.search import RiskGoal, RungResult, certify_ladder
+from foretell.certify.search import RiskGoal
 from foretell.engine.certificate import read_certificate
-from foretell.errors import RecipeError, RequestError
+from foretell.errors import RecipeError, RequestError, StorageError
 from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate
 from foretell.policies.region.masked import Masked
@@ -160,6 +161,83 @@ def test_every_wish_changes_the_rule(made: Calibrated, checkpoint: Path, home: P
     assert bold(other(loss="success")) == len(made.search.trials) > bold(made)
     own = Family("mine", "two lines", "start", (50.0, 0.0), lambda start: Prophet(Linear(start, start)))
     assert other(family=own, risk=0.9).certificate.ladder == "mine"
+
+
+def test_every_look_is_recorded_and_paid_for(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
+    """Another risk, limit, loss, family (also of the same name) or comparison is another look; the same one is not."""
+    work = unlooked(home / "rule.work", tmp_path / "w")
+    asked: dict[str, Any] = {"task": "choice", "limit": EXAMPLES, "seed": 3, "work": work} | GOAL
+
+    def own(bar: float) -> Family:
+        return Family("mine", "a line", "bar", (bar,), lambda one: Prophet(Linear(one, one)))
+
+    def look(**wish: Any) -> tuple[int, float]:
+        found = calibrate(str(checkpoint), **asked | wish).certificate
+        return found.look, found.delta
+
+    assert look() == (1, 0.08)
+    assert look() == (1, 0.08)
+    assert look(risk=0.3) == (2, 0.016)
+    assert look() == (1, 0.08), "an earlier look keeps its number"
+    assert look(loss="consistency") == (1, 0.08), "an old name of the same loss"
+    wishes: list[dict[str, Any]] = [
+        {"confidence": 0.8},
+        {"loss": "text"},
+        {"family": own(5.0)},
+        {"family": own(4.0)},
+        {"loss": lambda full, fast, _: full.answer != fast.answer},
+        {"loss": lambda full, fast, _: full.text != fast.text},
+        {"against": "full steps=16"},
+    ]
+    assert [look(**wish)[0] for wish in wishes] == [*range(3, 10)]
+    assert look(risk=0.3) == (2, 0.016)
+    what = evaluation_for(str(checkpoint), "choice", None, "full", None, work, {}, limit=EXAMPLES, seed=3)
+    again, fresh = (Calibration.prepare(what, RiskGoal(**GOAL | {"risk": eps})).notes for eps in (0.3, 0.31))
+    assert again[0].startswith("this is look 2 at this calibration set, so it is tested at delta = 0.016; on examples")
+    assert again[0].endswith(f" that are not in {work} it would be 0.08")
+    assert fresh[0].startswith("this is look 10 ")
+    assert "and one family at a first look needs 7" in fresh[1]
+    assert look(risk=0.31)[0] == 10, "the warning was not a look"
+    assert look(limit=EXAMPLES + 2)[0] == 11, "the old examples and two more"
+    (work / "looks.json").write_text("[1]")
+    with pytest.raises(StorageError, match=r"looks\.json is not a list of looks"):
+        look(limit=EXAMPLES + 2)
+
+
+def test_a_second_look_needs_more(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"task": "choice", "limit": EXAMPLES, "seed": 3, **GOAL}
+    work = unlooked(home / "rule.work", tmp_path / "w")
+    calibrate(str(checkpoint), **asked | {"risk": 0.21}, work=work)
+    second = calibrate(str(checkpoint), **asked, work=work)
+    assert second.certificate.certified
+    assert second.certificate.says.endswith("; look 2 at this calibration set")
+    firsts = [trial.p_value for trial in made.search.trials]
+    assert [trial.p_value for trial in second.search.trials] == firsts
+    passed = [sum(trial.certified for trial in one.search.trials) for one in (made, second)]
+    assert passed[1] == [one <= 0.016 for one in firsts].index(False) < passed[0]
+
+
+def test_texts_with_masks_are_certified_by_betting(checkpoint: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "masked.jsonl", tmp_path / "rule.json"
+    texts = [f"{NAMES[n % 4]} has [MASK*{2 + n % 3}] boxes with {n + 2} apples." for n in range(30)]
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    goal: dict[str, Any] = {"risk": 0.3, "confidence": 0.9, "family": "prophet", "loss": "tokens"}
+    made = calibrate(str(checkpoint), task="fill", source=file, out=out, **goal)
+    found, trials = made.certificate, made.search.trials
+    assert found.certified
+    assert (found.fills, found.window, found.answer, found.pins, found.task) == (True, None, None, None, None)
+    assert "it changes at most 30% of the tokens of full decoding, on average over examples like the 30" in found.says
+    engine = foretell.load(checkpoint)
+    full, fast = engine.fill(texts), engine.fill(texts, recipe=out)
+    assert all(one.notes == () for one in fast)
+    shares = np.array([
+        sum(a != b for a, b in zip(one.generated, other.generated, strict=True)) / len(one.generated)
+        for one, other in zip(full, fast, strict=True)
+    ])  # fmt: skip
+    assert found.empirical_risk == pytest.approx(shares.mean(), abs=1e-6)
+    assert trials[found.rung or 0].p_value == pytest.approx(float(betting_p_values(shares, 0.3)))
+    assert any(0 < 2 * trial.empirical_risk * 30 % 1 < 1 for trial in trials), "shares, not zeros and ones"
+    assert found.speedup == pytest.approx(sum(a.steps for a in full) / sum(a.steps for a in fast), abs=1e-4)
 
 
 def test_several_families_share_the_doubt(made: Calibrated, checkpoint: Path, home: Path, tmp_path: Path) -> None:
@@ -333,7 +411,9 @@ def test_a_family_that_is_never_safe_falls_back_too(
     assert "; the safest loses " in found.says
     assert found.says.endswith(f"fresh examples that allows one loss more is {next_useful(EXAMPLES, 0.2, 0.92)}")
     graded = calibrate(str(checkpoint), **wish | {"loss": "tokens"}).certificate
-    assert "at least 83 are needed without a single error; families and looks share" in graded.says
+    assert graded.look == 2
+    assert "; the safest has a mean loss of " in graded.says
+    assert graded.says.endswith(" on 24 examples"), "for graded losses no number of examples allows one more"
 
 
 def test_the_region_is_where_the_rule_really_looks(checkpoint: Path, tmp_path: Path) -> None:

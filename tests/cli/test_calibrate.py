@@ -81,7 +81,10 @@ def test_generate_uses_it_as_a_recipe(run: Run, checkpoint: Path, rule: Path) ->
 def test_it_is_shown_in_plain_words(run: Run, rule: Path, tmp_path: Path) -> None:
     found, shown = read_certificate(rule), " ".join(run("recipes", rule).stdout.split())
     assert f"rule.json certified at {found.speedup:.2f}x fewer steps {found.recipe}" in shown
-    assert "With confidence 0.9, it gives another answer than full decoding on at most 30% of examples like the 16" in shown
+    assert (
+        "With confidence 0.9, it gives another answer than full decoding on at most 30% of examples like the 16"
+        in shown
+    )
     assert "for a window of 24 positions, the answer 2 tokens at 22 against full block_length=8" in shown
     assert "examples 16 of a set of prompts, seed 0 risk at most 0.3 (answer) with confidence 0.9; " in shown
     assert f"ladder prophet, rung {(found.rung or 0) + 1} of 57 look 1, tested at delta = 0.08" in shown
@@ -178,7 +181,10 @@ def test_too_few_examples_are_reported_before_and_after(run: Run, checkpoint: Pa
             "unknown family 'x' (available: all, entropy, linear, linear-min, log-odds, persistence",
         ),
         (("--task", "choice", "--risk", "2"), "risk must be a number above 0 and below 1 (1% is 0.01), got 2.0"),
-        (("--task", "choice", "--loss", "x"), "unknown loss 'x' (available: answer, success, text, tokens); a function of your own is mine.py:function"),
+        (
+            ("--task", "choice", "--loss", "x"),
+            "unknown loss 'x' (available: answer, success, text, tokens); a function of your own is mine.py:function",
+        ),
     ],
 )
 def test_mistakes_are_named(run: Run, checkpoint: Path, tmp_path: Path, words: tuple[str, ...], says: str) -> None:

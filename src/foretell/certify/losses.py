@@ -80,7 +80,8 @@ def _changed_share(full: Decoded, fast: Decoded, _: Mapping[str, Any]) -> float:
     if full.tokens is None or fast.tokens is None:
         raise RequestError("decodings of an older version lack the tokens that this loss compares; use another folder")
     longest = max(len(full.tokens), len(fast.tokens))
-    return sum(one != other for one, other in zip_longest(full.tokens, fast.tokens)) / max(1, longest)
+    changed: int = sum(one != other for one, other in zip_longest(full.tokens, fast.tokens))
+    return changed / max(1, longest)
 
 
 LOSSES: dict[str, Loss] = {
