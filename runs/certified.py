@@ -20,7 +20,6 @@ from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.outcomes import Outcomes
 from foretell.certify.risk import confidence_at, examples_needed
 from foretell.certify.train_judge import JudgeConfig
-from foretell.engine.certificate import LOSSES as NAMED
 from foretell.plots.risk import Line, RiskPanel, plot_risk
 from foretell.policies.stop.families import FAMILIES, JUDGE_SHARE, TWINS, Family, share_delta
 from page import command, percent, problems, prose, publish, subject, table
@@ -30,8 +29,10 @@ from shared import SEED, parse_options, run_script
 RISKS = (0.005, 0.01, 0.02, 0.05)
 CONFIDENCE = 0.95
 SPLITS, DRAWS = 200, 1000
-LOSSES = dict(zip(NAMED, ("another answer than full decoding's", "a wrong answer where full decoding's is right"),
-                  strict=True))  # fmt: skip
+LOSSES = {
+    "answer": "another answer than full decoding's",
+    "success": "a wrong answer where full decoding's is right",
+}
 PARALLEL = "threshold transfer.value=0.999"  # many masks per step, where the model is nearly certain
 ONE_TOKEN = ("choice",)  # tasks whose answers are one token: some families are then equal to others
 PROPHET, JUDGE, SHARED, BOTH = "prophet-min", "judge", "shared", "parallel + entropy"

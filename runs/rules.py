@@ -33,7 +33,7 @@ CODE = (
     "engine/codec.py", "engine/completion.py", "engine/engine.py", "engine/request.py", "engine/trace.py",
     "engine/trace_files.py", "evaluation/answers/*.py", "evaluation/benchmark.py", "evaluation/benchmarks/*.py",
     "evaluation/records.py", "evaluation/sandbox/*.py", "tasks/*.py",
-    "certify/decodings.py", "certify/outcomes.py", "certify/replay.py", "certify/train_judge.py",
+    "certify/decodings.py", "certify/losses.py", "certify/outcomes.py", "certify/replay.py", "certify/train_judge.py",
 )  # fmt: skip
 
 

@@ -15,10 +15,11 @@ from foretell.certify.ladders import Ladder
 from foretell.certify.losses import Loss, Measure
 from foretell.certify.outcomes import replay_losses
 from foretell.certify.replay import Case, run_study
-from foretell.certify.risk import FIRST_LOOK
+from foretell.certify.risk import look_share
 from foretell.certify.search import Families, LadderSearch, RiskGoal, RungResult, certify_ladder, find_fastest
 from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
+from foretell.engine.masked_text import MaskedText
 from foretell.engine.request import Layout
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
@@ -73,6 +74,7 @@ class Calibration:
     def prepare(cls, what: Evaluation, goal: RiskGoal, progress: Progress | None = None) -> Calibration:
         """Check all inputs before anything is decoded. `what` has one recipe; its own stopping rule is ignored."""
         require_extra("lab")
+        goal = replace(goal, cost="steps")  # which is what a replay counts
         families = goal.families
         bench, orders = without_stopping(what, _combine_readers(families), families[0].region, progress)
         recipe = replace(orders[0].recipe, stop=Never())
@@ -99,7 +101,8 @@ class Calibration:
 
     def _check(self) -> None:
         task, first = self.bench.evaluation.task, self.layouts[0]
-        if len({(layout.length, layout.answer) for layout in self.layouts}) > 1:
+        fills = isinstance(self.bench.examples[0].prompt, MaskedText)  # then each text is its own window
+        if not fills and len({(layout.length, layout.answer) for layout in self.layouts}) > 1:
             raise RequestError(f"the examples of {task} do not share one window and answer region")
         if self.recipe.verify != Trust():
             raise RequestError(
@@ -121,11 +124,15 @@ class Calibration:
         """Warnings to show before the calibration runs."""
         count = len(self.bench.examples)
         fitted, distinct = count - len(self.examples), len({example_key(one) for one in self.examples})
+        look = self._look(record=False)
         warnings = {
+            f"this is look {look} at this calibration set, so it is tested at delta = "
+            f"{self.certification.delta(look):.3g}; on examples that are not in {self.bench.evaluation.out} it would "
+            f"be {self.certification.delta(1):.3g}": look - 1,
             f"{fitted} of {count} examples were used to train the judge and are left out": fitted,
             f"only {distinct} of {len(self.examples)} examples are distinct, but all count as independent draws: "
             "the certificate holds only for questions that repeat as often": len(self.examples) - distinct,
-            self._shortage or "": 1,
+            self._shortage(look) or "": 1,
         }
         return [text for text, applies in warnings.items() if text and applies]
 
@@ -134,24 +141,28 @@ class Calibration:
         wanted = {one.id for one in self.examples}
         cases = [case for case in run_study(self.bench, watch).cases if case.example.id in wanted]
         against = self._comparison_records(cases, watch)
-        look = self.certification.look(str(self.recipe), *(family.name for family in self.families))
+        look = self._look()
         searches = tuple(self._search(family, cases, against, look) for family in self.families)
-        return Calibrated(self.certification.certificate(searches, look, self._explain_failure(searches)), searches)
+        failure = self._explain_failure(searches, look)
+        return Calibrated(self.certification.certificate(searches, look, failure), searches)
+
+    def _look(self, *, record: bool = True) -> int:
+        return self.certification.look(*(self._ladder(family).key for family in self.families), record=record)
+
+    def _ladder(self, family: Family) -> Ladder:
+        rungs = tuple(str(replace(self.recipe, stop=rule)) for rule in family.rules)
+        return Ladder(family.name, rungs, family.settings, family.knob)
 
     def _search(self, family: Family, cases: Sequence[Case], against: Sequence[Record], look: int) -> LadderSearch:
-        rungs = tuple(str(replace(self.recipe, stop=rule)) for rule in family.rules)
-        ladder = Ladder(family.name, rungs, family.settings, family.knob)
         steps, (losses,) = replay_losses(cases, family.rules, against, [self.goal.measure])
         full = np.array([one.steps for one in against])
         results = (RungResult(*row, full, len(cases)) for row in zip(losses, steps, strict=True))
         delta = self.goal.shares[family.name] * self.certification.delta(look)
-        return certify_ladder(ladder, results, self.goal, delta, every=True)
+        return certify_ladder(self._ladder(family), results, self.goal, delta, every=True)
 
-    @property
-    def _shortage(self) -> str | None:
-        """A message if the examples are too few to certify anything; the first look spends most of delta."""
-        share = max(self.goal.shares.values()) * FIRST_LOOK
-        return self.goal.shortage(len(self.examples), share)
+    def _shortage(self, look: int) -> str | None:
+        """Return a message if the examples are too few to certify anything at this look."""
+        return self.goal.shortage(len(self.examples), max(self.goal.shares.values()) * look_share(look))
 
     @property
     def total(self) -> int:
@@ -170,14 +181,16 @@ class Calibration:
         by_id = {record.id: record for record in run(self.other, watch)}
         return [by_id[case.example.id] for case in cases]
 
-    def _explain_failure(self, searches: Sequence[LadderSearch]) -> str:
+    def _explain_failure(self, searches: Sequence[LadderSearch], look: int) -> str:
         count = len(self.examples)
         safest = min(search.trials[0].empirical_risk for search in searches)
         named = " or ".join(search.ladder.name for search in searches)
-        why = self._shortage or (
-            f"no rule of {named} is shown to have a risk of at most {100 * self.goal.risk:.4g}%; the safest loses "
-            f"{safest:.2%} of {count} examples, and the next number of examples that allows one loss more is "
-            f"{self.goal.next_useful(count)}"
+        graded = self.goal.measure.graded
+        lost = f"has a mean loss of {safest:.2%} on" if graded else f"loses {safest:.2%} of"
+        more = f"; the next number of fresh examples that allows one loss more is {self.goal.next_useful(count)}"
+        why = self._shortage(look) or (
+            f"no rule of {named} is shown to have a risk of at most {100 * self.goal.risk:.4g}%; the safest {lost} "
+            f"{count} examples{'' if graded else more}"
         )
         return (
             why if self.goal.against is None else f"{why}; use {self.goal.against!r}, the recipe it was compared with"
@@ -208,7 +221,7 @@ def calibrate(
     ...), `evaluation` those of `Evaluation` (limit, seed, batch_size, workers, ...). Decodings are stored in `work`, so
     repeating an interrupted call resumes it.
     """
-    goal = RiskGoal(risk, confidence, loss, family, against, cost="steps")
+    goal = RiskGoal(risk, confidence, loss, family, against)
     what = evaluation_for(model, task, prompts, recipe, out, work, options or {}, **evaluation)
     made = Calibration.prepare(what, goal).run(watch)
     if out is not None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from foretell.certify.losses import LOSSES
 from foretell.certify.risk import spend
 from foretell.certify.search import LadderSearch, RiskGoal, find_fastest
 from foretell.engine.certificate import WINDOW_OPTIONS, Certificate
@@ -18,8 +19,9 @@ from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.fill import Fill
 from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
 from foretell.evaluation.manifest import examples_hash
+from foretell.evaluation.records import PATIENCE
 from foretell.evaluation.run import PreparedEvaluation
-from foretell.storage import is_file, load_json, make_folder, write_file
+from foretell.storage import is_file, load_json, lock_file, make_folder, write_file
 from foretell.version import __version__
 
 
@@ -37,17 +39,26 @@ class Looks:
     def file(self) -> Path:
         return self.folder / "looks.json"
 
+    def number(self, look: dict[str, Any]) -> int:
+        """Return the number that this look has or would have, from 1. Repeating a look gives the same number."""
+        known, wanted = self._read(), json.loads(json.dumps(look))
+        return (known.index(wanted) if wanted in known else len(known)) + 1
+
     def count(self, look: dict[str, Any]) -> int:
-        """Return the number of this look, from 1, and record it. Repeating a look gives the same number."""
-        wanted = json.loads(json.dumps(look))
+        """Return the number of this look, and record it."""
+        make_folder(self.folder)
+        with lock_file(self.folder / ".looks.lock", PATIENCE):  # two looks at once must not get one number
+            number, known = self.number(look), self._read()
+            if number > len(known):
+                write_file(self.file, json.dumps([*known, look], indent=1) + "\n")
+        return number
+
+    def _read(self) -> list[Any]:
+        # A missing list is an empty one, but never a damaged one: that would make all looks first looks again.
         known = load_json(self.file, "list of looks") if is_file(self.file) else []
-        if not isinstance(known, list):
+        if not isinstance(known, list) or not all(isinstance(one, dict) for one in known):
             raise StorageError(f"{self.file} is not a list of looks")
-        if wanted not in known:
-            known.append(wanted)
-            make_folder(self.folder)
-            write_file(self.file, json.dumps(known, indent=1) + "\n")
-        return known.index(wanted) + 1
+        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +72,17 @@ class Certification:
     against: str  # the recipe that results are compared with
     pilot: int = 0
 
-    def look(self, *about: str) -> int:
-        """Return the number of the look that tests `about` on this calibration set; see `Looks`."""
-        goal = self.goal
-        return Looks(self.bench.evaluation.out).count(
-            {
-                "examples": examples_hash(self.examples),
-                "goal": [goal.risk, goal.confidence, goal.measure.name, goal.cost],
-                "tested": list(about),
-            }
-        )
+    def look(self, *about: str, record: bool = True) -> int:
+        """Return the number of the look that tests `about` on this calibration set, and record it; see `Looks`."""
+        goal, looks = self.goal, Looks(self.bench.evaluation.out)
+        measure = goal.measure
+        look = {
+            "examples": examples_hash(self.examples),
+            "goal": [goal.risk, goal.confidence, f"{measure.name} {measure.digest}".strip(), goal.cost],
+            "against": self.against,
+            "tested": list(about),
+        }
+        return looks.count(look) if record else looks.number(look)
 
     def delta(self, look: int) -> float:
         """Return the error probability that a look may spend."""
@@ -132,14 +144,19 @@ class Certification:
         )
 
     def _describe_promise(self, search: LadderSearch, searches: int, look: int) -> str:
-        goal, count, chosen = self.goal, len(self.examples), search.fastest
+        goal, chosen, loss = self.goal, search.fastest, self.goal.measure
         assert chosen is not None, "only a certified rung promises anything"
-        lost = chosen.empirical_risk * count
-        unit = "of the tokens of" if goal.measure.name == "tokens" else "of"
+        count, most = len(self.examples), f"at most {100 * goal.risk:.4g}%"
+        like = f"examples like the {count} it was calibrated on"
+        mean = f"(mean loss {chosen.empirical_risk:.2%})"
+        if loss == LOSSES["tokens"]:
+            says = f"it changes {most} of the tokens of full decoding, on average over {like} {mean}"
+        elif loss.graded:
+            says = f"its loss {loss.name} is {most} on average over {like} {mean}"
+        else:
+            says = f"it {loss.about} on {most} of {like} ({round(chosen.empirical_risk * count)} of those)"
+        if goal.against is not None:
+            says = says.replace("full decoding", repr(goal.against))
         shared = f"; {searches} ladders were tested and share delta" if searches > 1 else ""
         again = f"; look {look} at this calibration set" if look > 1 else ""
-        mean = f"mean loss {chosen.empirical_risk:.2%}" if goal.measure.graded else f"{round(lost)} of those"
-        return (
-            f"with confidence {goal.confidence:g}, it {goal.measure.about} on at most {100 * goal.risk:.4g}% {unit} "
-            f"examples like the {count} it was calibrated on ({mean}){shared}{again}"
-        )
+        return f"with confidence {goal.confidence:g}, {says}{shared}{again}"

@@ -7,9 +7,11 @@ of those wrong drafts pass.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,11 @@ class Ladder:
     def __post_init__(self) -> None:
         if not self.rungs:
             raise RequestError(f"the ladder {self.name!r} has no rungs")
+
+    @property
+    def key(self) -> str:
+        """Its name and a short hash of its rungs, which identify it."""
+        return f"{self.name} {blake2b(json.dumps(self.rungs).encode(), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)

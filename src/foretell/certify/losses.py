@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import zip_longest
+from numbers import Real
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from foretell.errors import RequestError, show, unknown
+import numpy as np
+
+from foretell.errors import ForetellError, RequestError, show, unknown
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.prompts import LABEL, LABELLED
 from foretell.evaluation.records import Record
@@ -23,21 +30,19 @@ class Decoded:
 
     text: str
     answer: str | None  # of the answer region, or what the task extracts from the text
-    tokens: tuple[int, ...]  # the generated ones, up to the end of the text
+    tokens: tuple[int, ...] | None  # the generated ones, up to the end of the text; None: not recorded
     correct: bool = False  # always false without a reference answer
 
     @classmethod
     def of_record(cls, record: Record) -> Decoded:
-        return cls(record.text, record.answer, record.tokens or (), record.correct)
+        return cls(record.text, record.answer, record.tokens, record.correct)
 
 
 def describe_example(example: Example) -> dict[str, Any]:
     """Return an example as a loss sees it."""
     data = example.data
-    given = data.get(LABELLED, True)
-    return {"id": example.id, "prompt": example.prompt, "answer": example.gold if given else None} | {
-        LABEL: data.get(LABEL)
-    }
+    answer = example.gold if data.get(LABELLED, True) else None
+    return {"id": example.id, "prompt": example.prompt, "answer": answer, LABEL: data.get(LABEL)}
 
 
 Measure = Callable[[Decoded, Decoded, Mapping[str, Any]], float]
@@ -52,16 +57,28 @@ class Loss:
     measure: Measure = field(compare=False)
     graded: bool = False  # values between 0 and 1 occur, so that 0/1 tests are not valid
     labelled: bool = False  # needs reference answers
+    digest: str = ""  # of the code of a user's function: another function of the same name is another loss
 
     def __call__(self, full: Decoded, fast: Decoded, example: Mapping[str, Any]) -> float:
         """Return the loss. Raises RequestError unless it is a number from 0 to 1 (or 0 or 1, if not graded)."""
-        value: Any = self.measure(full, fast, example)
-        if not isinstance(value, bool | int | float) or not 0 <= value <= 1:  # also refuses NaN
+        try:
+            value: Any = self.measure(full, fast, example)
+        except ForetellError:
+            raise
+        except Exception as error:  # whatever the user's function raises
+            where = f"the loss {self.name} fails on example {example['id']}"
+            raise RequestError(f"{where}: {type(error).__name__}: {error}") from error
+        is_number = isinstance(value, Real | np.bool_)
+        if not is_number or not 0 <= value <= 1:  # also refuses NaN
             raise RequestError(f"the loss {self.name} must return a number from 0 to 1, got {show(value)}")
+        if not self.graded and value not in (0, 1):
+            raise RequestError(f"the loss {self.name} is not graded, so it must return 0 or 1, got {show(value)}")
         return float(value)
 
 
 def _changed_share(full: Decoded, fast: Decoded, _: Mapping[str, Any]) -> float:
+    if full.tokens is None or fast.tokens is None:
+        raise RequestError("decodings of an older version lack the tokens that this loss compares; use another folder")
     longest = max(len(full.tokens), len(fast.tokens))
     changed: int = sum(one != other for one, other in zip_longest(full.tokens, fast.tokens))
     return changed / max(1, longest)
@@ -93,7 +110,7 @@ def find_loss(given: str | Measure | Loss) -> Loss:
         return given
     if callable(given):
         name = getattr(given, "__name__", type(given).__name__)
-        return Loss(name, f"loses by {name}", given, graded=True)
+        return _own_loss(name, given, given)
     if not isinstance(given, str):
         raise RequestError(f"a loss is a name, a function or a text such as mine.py:loss, got {show(given)}")
     name = OLD_NAMES.get(given, given)
@@ -102,28 +119,39 @@ def find_loss(given: str | Measure | Loss) -> Loss:
     place, colon, function = given.rpartition(":")
     if not colon:
         raise RequestError(f"{unknown('loss', given, LOSSES)}; a function of your own is mine.py:function")
-    return Loss(given, f"loses by {given}", _import_function(place, function), graded=True)
+    module = _import_module(place)
+    measure = getattr(module, function, None)
+    if not callable(measure):
+        raise RequestError(f"{place} has no function {function!r}")
+    return _own_loss(given, measure, module)
 
 
-def _import_function(place: str, name: str) -> Measure:
-    """Import a function from a file (.py) or a module. Whoever names it runs its code."""
+def _own_loss(name: str, measure: Measure, code: object) -> Loss:
+    """Return the loss of a user's function; `code` is what a change of counts as another loss."""
     try:
-        if place.endswith(".py"):
-            if not is_file(Path(place)):
-                raise RequestError(f"there is no file {place}")
-            found = importlib.util.spec_from_file_location(Path(place).stem, place)
-            assert found is not None, "a .py file always has a loader"
-            assert found.loader is not None
-            module = importlib.util.module_from_spec(found)
-            found.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
+        source = inspect.getsource(code)  # type: ignore[arg-type]
+    except (OSError, TypeError):  # typed at a prompt, or an object: only its name tells it from others
+        source = ""
+    digest = blake2b(source.encode(), digest_size=8).hexdigest()
+    return Loss(name, f"loses by {name}", measure, graded=True, digest=digest)
+
+
+def _import_module(place: str) -> ModuleType:
+    """Import a file (.py) or a module. Whoever names it runs its code."""
+    try:
+        if not place.endswith(".py"):
+            return importlib.import_module(place)
+        if not is_file(place):
+            raise RequestError(f"there is no file {place}")
+        name = str(Path(place).absolute())  # not its stem, which may be the name of another module
+        found = importlib.util.spec_from_file_location(name, place)
+        assert found is not None, "a .py file always has a loader"
+        assert found.loader is not None
+        module = importlib.util.module_from_spec(found)
+        sys.modules[name] = module  # dataclasses and pickle look their module up
+        found.loader.exec_module(module)
     except RequestError:
         raise
     except Exception as error:  # whatever the user's file raises
         raise RequestError(f"cannot import {place}: {type(error).__name__}: {error}") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise RequestError(f"{place} has no function {name!r}")
-    measure: Measure = function
-    return measure
+    return module

@@ -102,9 +102,15 @@ def spend(delta: float, look: int) -> float:
     look, including those it shares with an earlier one.
     """
     check_share("delta", delta)
+    return delta * look_share(look)
+
+
+def look_share(look: int) -> float:
+    """Return the share of delta that one look, counted from 1, may spend."""
     if isinstance(look, bool) or not isinstance(look, int) or look < 1:
         raise RequestError(f"looks are counted from 1, got {look!r}")
-    return delta * FIRST_LOOK * (1 - FIRST_LOOK) ** (look - 1)
+    share: float = FIRST_LOOK * (1 - FIRST_LOOK) ** (look - 1)
+    return share
 
 
 def examples_needed(risk: float, confidence: float, graded: bool = False) -> int:
@@ -146,14 +152,15 @@ def confidence_at(confidence: float, share: float) -> float:
 def too_few(count: int, risk: float, confidence: float, share: float = 1.0, graded: bool = False) -> str | None:
     """Return a message if `count` examples are too few to certify a rule at `share` of delta, otherwise None."""
     level = confidence_at(confidence, share)
-    least, one = examples_needed(risk, level, graded), examples_needed(risk, confidence, graded)
+    least = examples_needed(risk, level, graded)
     if count >= least:
         return None
-    alone = f"; several families share the error probability, and one alone needs {one}"
+    alone = examples_needed(risk, confidence_at(confidence, FIRST_LOOK), graded)
+    more = "" if graded else f", {next_useful(least, risk, level)} with one"
+    shared = f"; families and looks share the error probability, and one family at a first look needs {alone}"
     return (
         f"{count} examples cannot show a risk of at most {100 * risk:.4g}% with confidence {confidence:g}: "
-        f"at least {least} are needed without a single error, {next_useful(least, risk, level)} with one"
-        f"{alone if share < 1 else ''}"
+        f"at least {least} are needed without a single error{more}{shared if share < FIRST_LOOK else ''}"
     )
 
 

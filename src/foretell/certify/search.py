@@ -16,6 +16,7 @@ from foretell.certify.risk import (
     check_shares,
     confidence_at,
     examples_needed,
+    look_share,
     next_useful,
     p_values,
     too_few,
@@ -42,7 +43,7 @@ class RiskGoal:
 
     def __post_init__(self) -> None:
         check_shares(self.risk, self.confidence)
-        find_loss(self.loss)
+        object.__setattr__(self, "loss", find_loss(self.loss))  # once, because it may run a user's file
         find_families(self.family)
         one_of("cost", self.cost, COSTS, RequestError)
 
@@ -59,17 +60,14 @@ class RiskGoal:
         """The share of delta of each family, by name. They are fixed before any data is seen and add up to 1."""
         return dict(zip((one.name for one in self.families), share_delta(self.families), strict=True))
 
-    def level(self, family: Family) -> float:
-        """Return the confidence that this family must reach, so that the certificates of all families hold at once."""
-        return confidence_at(self.confidence, self.shares[family.name])
-
     def shortage(self, count: int, share: float = 1.0) -> str | None:
         """Return a message if `count` examples are too few to certify anything at `share` of delta, otherwise None."""
         return too_few(count, self.risk, self.confidence, share, self.measure.graded)
 
     def next_useful(self, count: int) -> int:
-        """Return the next number of examples that allows some family one error more than `count` examples do."""
-        return min(next_useful(count, self.risk, self.level(family)) for family in self.families)
+        """Return the next number of examples that allows some family one error more than `count`, at a first look."""
+        share = max(self.shares.values()) * look_share(1)
+        return next_useful(count, self.risk, confidence_at(self.confidence, share))
 
     def best_risk(self, count: int, delta: float) -> float:
         """Return the least risk that `count` examples without any loss can show at the error probability `delta`."""
@@ -133,7 +131,7 @@ def certify_ladder(
     certified, bound, graded = True, 0.0, goal.measure.graded
     for rung, result in zip(ladder.rungs, results, strict=False):
         p_value = best_p_value(result.losses, result.planned, goal)
-        certified = certified and p_value <= delta
+        certified = certified and p_value <= delta and len(result.losses) == result.planned
         if certified:
             bound = upper_bound(result.losses, 1 - delta, graded=graded)
         size = len(result.losses)

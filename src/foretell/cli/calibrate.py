@@ -30,12 +30,13 @@ def calibrate(
     prompts: Annotated[
         Path | None, Option(help="File of prompts instead of a task; --loss success needs an answer in each.")
     ] = None,
-    risk: Annotated[float, Option(help="Largest share of examples that stopping early may lose (see --loss).")] = 0.01,
+    risk: Annotated[float, Option(help="Largest mean loss of stopping early (see --loss).")] = 0.01,
     confidence: Annotated[float, Option(help="Probability that the certificate holds.")] = 0.95,
     loss: Annotated[
         str,
         Option(
-            help="consistency: the answer differs from full decoding's; success: only full decoding's answer is right."
+            help="What counts as lost: answer (another answer than full decoding), text (another text), tokens (the "
+            "share of other tokens), success (a right answer lost), or your own function, as mine.py:function."
         ),
     ] = "answer",
     family: Annotated[
@@ -78,7 +79,7 @@ def calibrate(
     from foretell.policies.stop.families import ALL, Family, judge_family  # noqa: PLC0415
 
     families: list[str | Family] = [*(family or []), *([] if judge is None else [judge_family(judge)])]
-    goal = RiskGoal(risk, confidence, loss, families or ALL, against, cost="steps")
+    goal = RiskGoal(risk, confidence, loss, families or ALL, against)
     options = settings.pop("options")
     model = at_revision(model, settings.pop("revision"))
     what = evaluation_for(model, task, prompts, recipe, out, work, options, **settings)

@@ -35,7 +35,6 @@ OLD = "foretell_rule"  # the key of the format that held only a stopping rule
 WITHOUT_DIGEST = "0.1.0"  # the version that wrote files without a digest
 NO_DIGEST = "the file of this certificate has no digest, so edits cannot be detected; calibrate again"
 NOT_A_RULE = "; to cut the finished text at a string, use stop_strings (--stop-string)"
-LOSSES = ("consistency", "success")  # the answer differs from full decoding · wrong where full decoding is right
 COSTS = ("steps", "forwards", "columns", "seconds")
 WINDOW_OPTIONS = ("layout", "max_new_tokens", "suffix", "answer_length", "answer_start")  # of `generate`
 ELSEWHERE = ("recipe", "rungs", "sealed", "report")  # fields that are not in the file's "certificate"
@@ -85,7 +84,7 @@ class Certificate:
     examples: int  # of the calibration set
     pilot: int  # examples that were looked at before
     seed: int
-    loss: str
+    loss: str  # a name, or where a user's function was, such as mine.py:loss
     risk: float
     confidence: float
     look: int  # how many certifications this calibration set has been used for, with this one
