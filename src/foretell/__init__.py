@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from foretell.certify.calibrate import calibrate
     from foretell.certify.train_judge import train_judge
     from foretell.certify.train_judge import train_judge as teach
+    from foretell.certify.tune import tune
     from foretell.engine.certificate import Certificate
     from foretell.engine.engine import Completion, Engine, Failure, Frame, load
     from foretell.engine.masked_text import MaskedText
@@ -87,6 +88,7 @@ __all__ = [
     "save_traces",
     "teach",
     "train_judge",
+    "tune",
 ]
 _ERRORS = (
     "ForetellError",
@@ -122,6 +124,7 @@ _MODULES = {
     "Spelling": "loop.spelling",
     "calibrate": "certify.calibrate",
     "train_judge": "certify.train_judge",
+    "tune": "certify.tune",
 }
 _OLD_NAMES = {"Words": "Spelling", "teach": "train_judge"}  # names of version 0.1.0 that still work
 

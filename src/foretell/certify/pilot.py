@@ -8,7 +8,8 @@ which costs no decoding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from foretell.certify.betting import Array
 from foretell.certify.decode_store import DecodeStore
-from foretell.certify.ladders import TOLERANCES, TRANSFERS, Ladder, ModelScale, TransferKind
+from foretell.certify.ladders import TOLERANCES, TRANSFERS, Ladder, ModelScale, TransferKind, round_size
 from foretell.certify.losses import Decoded, describe_example
 from foretell.certify.outcomes import replay_losses
 from foretell.certify.search import RiskGoal, predict_speedup
@@ -25,6 +26,7 @@ from foretell.engine.options import can_stop
 from foretell.errors import ModelError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.records import Record
+from foretell.loop.protocols import Stop
 from foretell.policies.stop.families import FAMILIES, Family, with_token_clock
 from foretell.policies.stop.sure import Sure
 from foretell.recipes.presets import parse
@@ -32,14 +34,34 @@ from foretell.recipes.text import format_value
 
 START = 32  # examples of the first round
 FIRST_LEVELS = (5, 11, 17, 23)  # indices of TOLERANCES that the first round tries
-WIDEST = (10, 5)  # levels tried on the safe and on the fast side of the best one, in the last round
-STOPS = ("prophet-min", "log-odds", "entropy")  # families of stopping rules that are tried on top
-COARSE = 40  # rules per family that are replayed
-SLACKS = (0.0, 0.25, 0.5)  # of the allowed loss: how much of it a stopping rule may use up
+WIDEST = 5  # levels tried on either side of the best one, in the last round
+OFFSETS = tuple(range(-8, 13, 2))  # levels between the bar of the transfer and that of the stopping rule
 CACHES = ("", "cache=dual", "cache=prefix")
 RECHECK = "verify=recheck"
 SURE = 0.995  # rungs that pass with this probability need no safer rung before them
 HOPELESS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class StopKind:
+    """A family of stopping rules whose number is placed on the scale of one measure."""
+
+    family: Family
+    measure: str
+    setting: Callable[[float], float]  # from a bar of that measure
+
+    def rule(self, scale: ModelScale, level: int) -> Stop:
+        """Return the rule at a level; levels beyond the scale are its ends."""
+        bar = scale.bar(self.measure, min(max(level, 0), len(TOLERANCES) - 1))
+        return with_token_clock(self.family).rule(round_size(self.setting(bar)))
+
+
+# The factor 1 of the first two stands for a threshold of 5 in the middle of a decoding.
+STOPS = {
+    "prophet-min": StopKind(FAMILIES["prophet-min"], "gap", lambda bar: bar / 5),
+    "log-odds": StopKind(FAMILIES["log-odds"], "confidence", lambda bar: math.log(bar / max(1e-7, 1 - bar)) / 5),
+    "entropy": StopKind(FAMILIES["entropy"], "entropy", lambda bar: bar),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +133,7 @@ class Pilot:
             stacks = sorted(stacks, key=lambda one: -found[one].expected)[: max(1, len(stacks) // 2)]
             if first not in stacks:  # the transfer that everybody knows is always compared
                 stacks.append(first)
-            levels = {one: _near(_best_level(found[one]), 3) for one in stacks}
+            levels = {one: _near(self._best_level(found[one]), 3) for one in stacks}
             size = min(2 * size, len(self.examples))
             if len(stacks) <= 2:
                 break
@@ -120,7 +142,7 @@ class Pilot:
         alone = max(finalists, key=lambda one: one.expected)
         tried = [*finalists]
         for one in finalists:
-            tried += self._with_stops(one)
+            tried += self._with_stops(one, scale)
         best = max(tried, key=lambda one: one.expected)
         tried += self._live_variants(best)
         tried.sort(key=lambda one: -one.expected)
@@ -131,8 +153,10 @@ class Pilot:
 
         Caches save columns and time but no passes, so they are tried only if one of those is the cost.
         """
-        own = parse(self.store.resolve(self.against)).block_length
-        blocks = [""] if own is None else ["", "block_length=none"]
+        own, first = parse(self.store.resolve(self.against)).block_length, self.examples[0]
+        way = self.store.bench.recipes[0]
+        window = way.template(self.store.bench.engine, first, 0).layout.length
+        blocks = [""] if own is None or own >= window else ["", "block_length=none"]
         caches = CACHES if self.goal.cost in ("columns", "seconds") else CACHES[:1]
         found = []
         for kind, cache, block in product(TRANSFERS.values(), caches, blocks):
@@ -188,21 +212,31 @@ class Pilot:
         )
 
     def _finish(self, stack: Stack, scale: ModelScale, levels: Sequence[int]) -> Tried:
-        """Decode all examples with a stack, at the levels around the best one so far."""
+        """Decode all examples with a stack, at every level around the best one so far."""
         middle = levels[len(levels) // 2]
-        around = range(max(0, middle - WIDEST[0]), min(len(TOLERANCES), middle + WIDEST[1] + 1), 2)
+        around = range(max(0, middle - WIDEST), min(len(TOLERANCES), middle + WIDEST + 1))
         return self._try(stack, scale, [*around], len(self.examples))
 
-    def _with_stops(self, tried: Tried) -> list[Tried]:
-        """Return the ladder with stopping rules on top, replayed on its traces: one ladder per family and slack."""
+    def _with_stops(self, tried: Tried, scale: ModelScale) -> list[Tried]:
+        """Return the ladder with stopping rules on top, replayed on its traces: one ladder per family and offset.
+
+        The bar of a rule lies on the scale, too, at the level of its rung plus an offset. So both numbers of a rung
+        move together, and only the family and the offset are chosen on the pilot.
+        """
         if not self._stops(tried.ladder.rungs[0]):
             return []
         against = [self._full[one.id] for one in self.examples]
+        levels = [int(one) for one in tried.ladder.settings]
         found: list[Tried] = []
-        for name in STOPS:
-            family = with_token_clock(_thin_out(FAMILIES[name]))
-            replayed = [self._replay(rung, family, against) for rung in tried.ladder.rungs]
-            found += [self._put_on_top(tried, family, replayed, slack) for slack in SLACKS]
+        for name, kind in STOPS.items():
+            rules = [[kind.rule(scale, level + offset) for offset in OFFSETS] for level in levels]
+            replayed = [self._replay(*one, against) for one in zip(tried.ladder.rungs, rules, strict=True)]
+            for place, offset in enumerate(OFFSETS):
+                texts = (f"stop={format_value(mine[place])}" for mine in rules)
+                rungs = tuple(f"{rung} {text}" for rung, text in zip(tried.ladder.rungs, texts, strict=True))
+                ladder = Ladder(f"{tried.ladder.name} + {name}, offset {offset}", rungs, tried.ladder.settings, "level")
+                losses, costs = (np.array([one[side][place] for one in replayed]) for side in (0, 1))
+                found.append(self._score(ladder, losses, costs, tried.full))
         return found
 
     def _stops(self, recipe: str) -> bool:
@@ -213,25 +247,12 @@ class Pilot:
             return False
         return can_stop(replace(template.recipe, stop=Sure()), template.layout)
 
-    def _replay(self, rung: str, family: Family, against: Sequence[Record]) -> tuple[Array, Array]:
-        """Return losses and costs [rules, m] of every rule of a family on one rung."""
+    def _replay(self, rung: str, rules: Sequence[Stop], against: Sequence[Record]) -> tuple[Array, Array]:
+        """Return losses and costs [rules, m] of stopping rules on one rung."""
         cases = self.store.cases(rung, self.examples)
-        steps, (losses,) = replay_losses(cases, family.rules, against, [self.goal.measure])
+        steps, (losses,) = replay_losses(cases, rules, against, [self.goal.measure])
         per_step = np.array([cost_of(case.record, self.goal.cost) / case.record.steps for case in cases])
         return losses, steps * per_step
-
-    def _put_on_top(self, tried: Tried, family: Family, replayed: Sequence[tuple[Array, Array]], slack: float) -> Tried:
-        """Give every rung the fastest rule that loses at most `slack` of the allowed loss more than the rung alone."""
-        allowed = slack * self.goal.risk * tried.losses.shape[1]
-        rungs, losses, costs = [], [], []
-        for rung, alone, (mine, cost) in zip(tried.ladder.rungs, tried.losses, replayed, strict=True):
-            fits = np.flatnonzero(mine.sum(axis=1) <= alone.sum() + allowed + 1e-9)
-            best = int(fits[cost[fits].sum(axis=1).argmin()]) if len(fits) else 0
-            rungs.append(f"{rung} stop={format_value(family.rules[best])}")
-            losses.append(mine[best])
-            costs.append(cost[best])
-        name = f"{tried.ladder.name} + {family.name}" + (f", slack {slack:g}" if slack else "")
-        return self._score(Ladder(name, tuple(rungs)), np.array(losses), np.array(costs), tried.full)
 
     def _live_variants(self, best: Tried) -> list[Tried]:
         """Return what replay cannot tell: the best ladder with its commits rechecked, if that may be faster."""
@@ -248,13 +269,23 @@ class Pilot:
         ladder = Ladder(f"{best.ladder.name} + recheck", rungs)
         return [self._measure(ladder, [self.store.records(rung, self.examples, "pilot: recheck") for rung in rungs])]
 
+    def _best_level(self, tried: Tried) -> int:
+        """Return the level of the rung that is worth most: its speedup times its chance to pass."""
+        worth = [chance * speedup for chance, speedup in zip(self._chances(tried), tried.speedups, strict=True)]
+        return int(tried.ladder.settings[int(np.argmax(worth))])
+
+    def _chances(self, tried: Tried) -> list[float]:
+        """Return the predicted probability that each rung, tested alone, passes."""
+        twice = np.array([2.0])
+        return [
+            predict_speedup(tried.losses[[row]], twice, self.planned, self.goal, self.delta) - 1
+            for row in range(len(tried.losses))
+        ]
+
     def _trim(self, tried: Tried) -> Tried:
         """Keep the rungs that are worth a test: none that cannot pass, none that a faster one is as likely to pass as,
         and none before one that is nearly certain to pass."""
-        chances = [
-            predict_speedup(tried.losses[[row]], np.array([2.0]), self.planned, self.goal, self.delta) - 1
-            for row in range(len(tried.losses))
-        ]
+        chances = self._chances(tried)
         order = sorted(range(len(chances)), key=lambda row: tried.costs[row].sum())  # the fastest first
         kept: list[int] = []
         for row in order:
@@ -273,16 +304,6 @@ def cost_of(record: Record, cost: str) -> float:
     return float(named.get(cost, getattr(record, cost, 0)))
 
 
-def _best_level(tried: Tried) -> int:
-    """Return the level whose speedup is nearest to what the stack is expected to certify."""
-    return int(tried.ladder.settings[int(np.abs(tried.speedups - tried.expected).argmin())])
-
-
 def _near(level: int, distance: int) -> tuple[int, ...]:
     last = len(TOLERANCES) - 1
     return tuple(sorted({max(0, level - distance), level, min(last, level + distance)}))
-
-
-def _thin_out(family: Family) -> Family:
-    step = max(1, len(family.settings) // COARSE)
-    return replace(family, settings=family.settings[::step], published=None)

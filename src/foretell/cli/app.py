@@ -20,6 +20,7 @@ from foretell.cli import (
     reproduce,
     tasks,
     trace,
+    tune,
     vocab,
 )
 from foretell.cli.console import problem
@@ -28,7 +29,7 @@ from foretell.errors import ForetellError, PermissionNeededError
 from foretell.version import __version__
 
 FAILED, USAGE = 1, 2
-RESUMABLE = ("eval", "sweep", "reproduce", "calibrate", "judge", "train", "distil")
+RESUMABLE = ("eval", "sweep", "reproduce", "tune", "calibrate", "judge", "train", "distil")
 TRAIN = "foretell.cli.train"
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -101,6 +102,7 @@ app.command()(evaluate.sweep)
 app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.command()(distil.distil)
+app.command()(tune.tune)
 app.command()(calibrate.calibrate)
 app.command()(judge.judge)
 
