@@ -38,8 +38,8 @@ WIDEST = 5  # levels tried on either side of the best one, in the last round
 OFFSETS = tuple(range(-8, 13, 2))  # levels between the bar of the transfer and that of the stopping rule
 CACHES = ("", "cache=dual", "cache=prefix")
 RECHECK = "verify=recheck"
-SURE = 0.995  # rungs that pass with this probability need no safer rung before them
-HOPELESS = 0.02
+SURE = 0.98  # a rung that passes with this probability needs no safer rung before it
+HOPELESS = 0.1  # a rung that passes with less is not worth decoding the calibration set
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Pilot:
         best = max(tried, key=lambda one: one.expected)
         tried += self._live_variants(best)
         tried.sort(key=lambda one: -one.expected)
-        return PilotResult(scale, self._trim(tried[0]), alone, tuple(tried), tuple(rounds))
+        return PilotResult(scale, self._trim(tried[0]), self._trim(alone), tuple(tried), tuple(rounds))
 
     def _list_stacks(self) -> list[Stack]:
         """Return every stack that the model can decode, first the one that `swift` uses.

@@ -122,16 +122,13 @@ class Tuning:
 
     def run(self) -> Tuned:
         """Decode what is not stored yet, choose a ladder on the pilot part, and certify it on the other part."""
-        certification = self.certification
-        found = Pilot(
-            self.store, self.goal, self.pilot, len(self.calibration), certification.delta(1), self.against
-        ).run()
+        certification, found = self.certification, self.search()
         look = certification.look(*found.chosen.ladder.rungs)
         full = self.store.records(self.against, self.calibration, "calibration: full decoding")
         results: list[RungResult] = []
         tested = certify_ladder(
             found.chosen.ladder,
-            self._decode_rungs(found.chosen.ladder, full, results),
+            self.decode_rungs(found.chosen.ladder, full, results),
             self.goal,
             certification.delta(look),
         )
@@ -140,24 +137,29 @@ class Tuning:
         report = make_report(self, found, tested, results, full, certification.delta(look))
         return Tuned(certification.certificate([search], look, failure, report), found, search)
 
+    def search(self) -> PilotResult:
+        """Choose a ladder on the pilot part."""
+        planned, delta = len(self.calibration), self.first_delta
+        return Pilot(self.store, self.goal, self.pilot, planned, delta, self.against).run()
+
     def _resolve(self, ladder: Ladder) -> Ladder:
         """Return the ladder with recipes that do not depend on a task."""
         return Ladder(ladder.name, tuple(map(self.store.resolve, ladder.rungs)))
 
-    def _decode_rungs(self, ladder: Ladder, full: Sequence[Record], results: list[RungResult]) -> Iterator[RungResult]:
+    def decode_rungs(self, ladder: Ladder, full: Sequence[Record], results: list[RungResult]) -> Iterator[RungResult]:
         """Decode one rung after the other on the calibration set, and give up one that cannot pass any more."""
         for place, rung in enumerate(ladder.rungs):
             title = f"calibration: rung {place + 1} of {len(ladder.rungs)}"
             for share in PORTIONS:
                 count = max(1, round(share * len(self.calibration)))
                 result = self.measure(rung, full, count, title)
-                if best_p_value(result.losses, result.planned, self.goal) > self.certification_delta:
+                if best_p_value(result.losses, result.planned, self.goal) > self.first_delta:
                     break
             results.append(result)
             yield result
 
     @property
-    def certification_delta(self) -> float:
+    def first_delta(self) -> float:
         """The largest level at which any look tests; a rung that fails at this level fails at every other."""
         return spend(1 - self.goal.confidence, 1)
 
@@ -175,7 +177,7 @@ class Tuning:
     def _explain_failure(self, search: LadderSearch) -> str:
         count, goal = len(self.calibration), self.goal
         first = search.trials[0]
-        best = goal.best_risk(count, self.certification_delta)
+        best = goal.best_risk(count, self.first_delta)
         return (
             goal.shortage(count, FIRST_LOOK)
             or f"the safest rung has a mean loss of {first.empirical_risk:.2%} on {first.examples} examples, which "
