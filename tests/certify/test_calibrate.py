@@ -223,6 +223,8 @@ def test_texts_with_masks_are_certified_by_betting(checkpoint: Path, tmp_path: P
     texts.append("[MASK*40] apples")  # a longer window
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     goal: dict[str, Any] = {"risk": 0.3, "confidence": 0.9, "family": "prophet", "loss": "tokens"}
+    what = evaluation_for(str(checkpoint), "fill", None, "full", out, None, {}, source=file)
+    assert len(Calibration.prepare(what, RiskGoal()).families) == 8, "a text has many masks, so no family is a twin"
     made = calibrate(str(checkpoint), task="fill", source=file, out=out, **goal)
     found, trials = made.certificate, made.search.trials
     assert found.certified
