@@ -221,9 +221,12 @@ def test_a_second_look_needs_more(made: Calibrated, checkpoint: Path, home: Path
 
 def test_texts_with_masks_are_certified_by_betting(checkpoint: Path, tmp_path: Path) -> None:
     file, out = tmp_path / "masked.jsonl", tmp_path / "rule.json"
-    texts = [f"{NAMES[n % 4]} has [MASK*{2 + n % 3}] boxes with {n + 2} apples." for n in range(30)]
+    texts = [f"{NAMES[n % 4]} has [MASK*{2 + n % 3}] boxes with {n + 2} apples." for n in range(29)]
+    texts.append("[MASK*40] apples")  # a longer window
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     goal: dict[str, Any] = {"risk": 0.3, "confidence": 0.9, "family": "prophet", "loss": "tokens"}
+    what = evaluation_for(str(checkpoint), "fill", None, "full", out, None, {}, source=file)
+    assert len(Calibration.prepare(what, RiskGoal()).families) == 8, "a text has many masks, so no family is a twin"
     made = calibrate(str(checkpoint), task="fill", source=file, out=out, **goal)
     found, trials = made.certificate, made.search.trials
     assert found.certified
@@ -238,7 +241,8 @@ def test_texts_with_masks_are_certified_by_betting(checkpoint: Path, tmp_path: P
     ])  # fmt: skip
     assert found.empirical_risk == pytest.approx(shares.mean(), abs=1e-6)
     assert trials[found.rung or 0].p_value == pytest.approx(float(betting_p_values(shares, 0.3)))
-    assert any(0 < 2 * trial.empirical_risk * 30 % 1 < 1 for trial in trials), "shares, not zeros and ones"
+    sums = [30 * trial.empirical_risk for trial in trials]
+    assert any(abs(one - round(one)) > 0.01 for one in sums), "shares, not zeros and ones"
     assert found.speedup == pytest.approx(sum(a.steps for a in full) / sum(a.steps for a in fast), abs=1e-4)
 
 

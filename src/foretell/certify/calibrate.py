@@ -78,7 +78,8 @@ class Calibration:
         families = goal.families
         bench, orders = without_stopping(what, _combine_readers(families), families[0].region, progress)
         recipe = replace(orders[0].recipe, stop=Never())
-        if _has_one_token(recipe.region, [order.layout for order in orders]):
+        fills = isinstance(bench.examples[0].prompt, MaskedText)  # whose layouts are not known before they are read
+        if not fills and _has_one_token(recipe.region, [order.layout for order in orders]):
             families = drop_twins(families)
             goal = replace(goal, family=families)
         if recipe.transfer.parallel:
@@ -101,8 +102,7 @@ class Calibration:
 
     def _check(self) -> None:
         task, first = self.bench.evaluation.task, self.layouts[0]
-        fills = isinstance(self.bench.examples[0].prompt, MaskedText)  # then each text is its own window
-        if not fills and len({(layout.length, layout.answer) for layout in self.layouts}) > 1:
+        if len({(layout.length, layout.answer) for layout in self.layouts}) > 1:
             raise RequestError(f"the examples of {task} do not share one window and answer region")
         if self.recipe.verify != Trust():
             raise RequestError(
