@@ -24,15 +24,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 from antibody_models import CHAINS, find_model
 from foretell.certify.decode_store import DecodeStore
 from foretell.certify.ladders import Ladder
-from foretell.certify.losses import LOSSES
 from foretell.certify.outcomes import find_exits, replay_losses
-from foretell.certify.pilot import Tried, cost_of
+from foretell.certify.pilot import cost_of
 from foretell.certify.replay import Case
 from foretell.certify.risk import FIRST_LOOK, p_values
 from foretell.certify.search import RiskGoal, RungResult, certify_ladder, find_fastest
@@ -40,14 +37,16 @@ from foretell.certify.tune import Tuning
 from foretell.certify.tune_report import risk_interval
 from foretell.cli.console import say
 from foretell.evaluation.benchmark import Example
+from foretell.evaluation.intervals import bootstrap
 from foretell.evaluation.records import Record
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, Watch
-from foretell.policies.stop.families import drop_twins, find_families, share_delta, with_token_clock
+from foretell.policies.stop.families import drop_twins, find_families, share_delta
 from foretell.recipes.presets import parse
+from foretell.recipes.text import format_value
 from foretell.storage import load_json, write_file
-from page import percent, prose, publish, table
 from real_models import read_problems
 from shared import ROOT, TASKS, run_script
+from tune_page import write_page
 
 POOL, PILOT, CALIBRATION = 6400, 400, 3000
 SEED = 2027  # of the pool
@@ -60,7 +59,6 @@ ANTIBODY_RISKS = {0.02: 2.2, 0.03: 4.4, 0.05: 8.0}  # and the speedups to reach
 ANTIBODY_SPLITS, ANTIBODY_PILOT, ANTIBODY_CALIBRATION = 10, 100, 300
 LIVE = 200  # held-out problems that are decoded live to compare with their replay, and timed
 DELTA = FIRST_LOOK * (1 - CONFIDENCE)
-WAYS = ("stopping rules alone", "transfer alone", "tune")
 
 
 def show_stage(title: str, total: int) -> Watch:
@@ -142,18 +140,14 @@ def certify_stops(store: ReplayStore, goal: RiskGoal, calibration: Sequence[Exam
     searches = []
     for family, share in zip(families, share_delta(families), strict=True):
         steps, (losses,) = replay_losses(cases, family.rules, full, [goal.measure])
-        rungs = tuple(f"full stop={with_rule(rule)}" for rule in family.rules)
+        rungs = tuple(f"full stop={format_value(rule)}" for rule in family.rules)
         per_step = costs / np.array([one.steps for one in full])
-        results = (RungResult(mine, took * per_step, costs, len(full)) for mine, took in zip(losses, steps, strict=True))
+        results = (
+            RungResult(mine, took * per_step, costs, len(full)) for mine, took in zip(losses, steps, strict=True)
+        )
         searches.append(certify_ladder(Ladder(family.name, rungs), results, goal, DELTA * share))
     best = find_fastest(searches).fastest
     return "full" if best is None else best.rung
-
-
-def with_rule(rule: Any) -> str:
-    from foretell.recipes.text import format_value
-
-    return format_value(rule)
 
 
 def certify_rungs(store: DecodeStore, goal: RiskGoal, ladder: Ladder, calibration: Sequence[Example]) -> str:
@@ -183,7 +177,11 @@ def tune_task(task: str, options: argparse.Namespace) -> dict[str, Any]:
                 file.parent.mkdir(exist_ok=True)
                 write_file(file, json.dumps(run_split(store, goal, pilot, calibration, held)))
             rows.append({"task": task, "split": number, "eps": risk, **load_json(file, "result")})
-    return {"rows": rows, "draws": draw_sets(task, store, rows, sizes[1], out), "live": check_live(task, store, rows, out)}
+    return {
+        "rows": rows,
+        "draws": draw_sets(task, store, rows, sizes[1], out),
+        "live": check_live(task, store, rows, out),
+    }
 
 
 def run_split(
@@ -204,9 +202,7 @@ def run_split(
     }
 
 
-def draw_sets(
-    task: str, store: ReplayStore, rows: list[dict[str, Any]], size: int, out: Path
-) -> list[dict[str, Any]]:
+def draw_sets(task: str, store: ReplayStore, rows: list[dict[str, Any]], size: int, out: Path) -> list[dict[str, Any]]:
     """Draw calibration sets from the pool without the first split's pilot, and certify its ladder on each."""
     found = []
     pilot = {one.id for one in split(store.bench.examples, 0, (PILOT, size))[0]}
@@ -270,7 +266,9 @@ def tune_antibodies(name: str, options: argparse.Namespace) -> list[dict[str, An
     out = options.work / name
     out.mkdir(parents=True, exist_ok=True)
     problems = read_problems(CHAINS[name], 0.5, options.antibodies.get(name), options.data)
-    lines = [json.dumps({"id": str(place), "text": one.text, "answer": one.residues}) for place, one in enumerate(problems)]
+    lines = [
+        json.dumps({"id": str(place), "text": one.text, "answer": one.residues}) for place, one in enumerate(problems)
+    ]
     write_file(out / "texts.jsonl", "\n".join(lines) + "\n")
     folder = find_model(name, options.models, options.work)
     what = Evaluation(str(folder), "fill", ("full",), out, source=out / "texts.jsonl", seed=SEED, batch_size=16)
@@ -291,14 +289,14 @@ def tune_antibodies(name: str, options: argparse.Namespace) -> list[dict[str, An
                 before, after = (recovery(store.records(way, held), held) for way in ("full", recipe))
                 row = {"ladder": found.chosen.ladder.name, **measure(store, goal, recipe, held)}
                 write_file(file, json.dumps({**row, "recovery": after, "full_recovery": before}))
-            rows.append({"model": name, "split": number, "eps": risk, "sizes": list(sizes), **load_json(file, "result")})
+            rows.append(
+                {"model": name, "split": number, "eps": risk, "sizes": list(sizes), **load_json(file, "result")}
+            )
     return rows
 
 
 def recovery(records: Sequence[Record], examples: Sequence[Example]) -> list[float]:
     """Return the share of masked residues that equal the original, with a 95% interval over sequences."""
-    from foretell.evaluation.intervals import bootstrap
-
     shares = [
         sum(a == b for a, b in zip("".join((one.answer or "").split()), example.gold, strict=True)) / len(example.gold)
         for one, example in zip(records, examples, strict=True)
@@ -317,7 +315,7 @@ def main() -> None:
     parser.add_argument("--pool", type=int, default=POOL)
     parser.add_argument("--pilot", type=int, default=PILOT)
     parser.add_argument("--calibration", type=int, default=CALIBRATION)
-    parser.add_argument("--page", action="store_true", help="only write the page, from stored results")
+    parser.add_argument("--page", action="store_true", help="write the page when everything is measured")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.antibodies = {"antiberty": 140}
@@ -325,11 +323,7 @@ def main() -> None:
     found = {task: tune_task(task, options) for task in options.tasks}
     filled = {name: tune_antibodies(name, options) for name in options.antibody_models}
     if options.page:
-        write_page(found, filled, options)
-
-
-def write_page(found: dict[str, Any], filled: dict[str, Any], options: argparse.Namespace) -> None:
-    raise NotImplementedError
+        write_page(found, filled, GOALS, ANTIBODY_RISKS, options)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ class Tuning:
     def run(self) -> Tuned:
         """Decode what is not stored yet, choose a ladder on the pilot part, and certify it on the other part."""
         certification, found = self.certification, self.search()
-        look = certification.look(*found.chosen.ladder.rungs)
+        look = certification.look(found.chosen.ladder.key)
         full = self.store.records(self.against, self.calibration, "calibration: full decoding")
         results: list[RungResult] = []
         tested = certify_ladder(
