@@ -29,8 +29,8 @@ def write_page(
         prose(
             f"Bundled model. A pool of {options.pool} independent problems per task, split three times into "
             f"{options.pilot} for the pilot, {options.calibration} for calibration and the others, which are held out. "
-            "Loss: another answer than full decoding. Confidence 95%, first look (error probability 4%). Speedups count "
-            "forwards on the held-out problems. `python runs/tune.py --page`, with --antibody-models for the last part",
+            "Loss: another answer than full decoding. Confidence 95%, first look (error probability 4%). Speedups "
+            "count forwards on the held-out problems. `python runs/tune.py --page`, with --antibody-models for the last part",
         ),
         "",
         "## At 1% and 95%",
