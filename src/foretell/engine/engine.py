@@ -304,11 +304,12 @@ class Engine:
         if isinstance(one, FailedRequest):
             return Failure(one.error)
         try:
-            return self._complete(one, prompt, template)
+            return self.complete(one, prompt, template)
         except ForetellError as error:  # e.g. the region's pattern takes too long in the final text
             return Failure(error)
 
-    def _complete(self, outcome: Outcome, prompt: Prompt, template: RequestTemplate) -> Completion:
+    def complete(self, outcome: Outcome, prompt: Prompt, template: RequestTemplate) -> Completion:
+        """Return the completion of an outcome of this engine's scheduler."""
         done = completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)
         if not isinstance(prompt, MaskedText):
             return done
@@ -341,7 +342,7 @@ class Engine:
                 if isinstance(one, FailedRequest):
                     raise one.error
                 assert isinstance(one, Outcome), "nothing is refilled"
-                done = self._complete(one, prompt, template)
+                done = self.complete(one, prompt, template)
             frame = frames.pop()
             if isinstance(prompt, MaskedText):
                 text = prompt.join(frame.tokens, request.layout, self.codec, self.spelling)

@@ -1,0 +1,234 @@
+"""Supervise requests: decide how each one is decoded, which ones are audited, and what the audits change.
+
+A supervisor owns no threads and decodes nothing. Whoever feeds an engine asks `plan` what to decode for a request that
+arrives, and hands every result to `record`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from foretell.certify.audit import AuditLog, AuditState, Entry, Event, Header, key_of
+from foretell.certify.losses import Decoded, Loss
+from foretell.engine.completion import Completion, Failure
+from foretell.engine.engine import Engine
+from foretell.engine.masked_text import MaskedText
+from foretell.engine.options import RequestTemplate
+from foretell.engine.outcome import Outcome, Usage
+from foretell.engine.prompt_files import FilePrompt
+from foretell.engine.prompt_kinds import Prompt
+from foretell.engine.trace import Trace
+from foretell.errors import RequestError
+from foretell.evaluation.benchmark import Benchmark, Example
+from foretell.evaluation.benchmarks import fill, prompts
+from foretell.evaluation.run import grade
+from foretell.policies.sample.greedy import Greedy
+from foretell.policies.stop.never import Never
+from foretell.policies.verify.trust import Trust
+from foretell.recipes.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """How results of one kind of request are turned into losses."""
+
+    engine: Engine
+    loss: Loss
+    fills: bool
+
+    @property
+    def benchmark(self) -> Benchmark:
+        return fill.Fill() if self.fills else prompts.Prompts()
+
+    def example_of(self, one: FilePrompt) -> Example:
+        """Return a request as an example. Raises RequestError if the loss needs an answer that it does not have."""
+        example = fill.example_of(one) if self.fills else prompts.example_of(one)
+        if self.loss.labelled and one.answer is None:
+            raise RequestError(f'{one.where}: the loss {self.loss.name} needs an "answer" in every line')
+        return example
+
+    def prompt_of(self, one: FilePrompt) -> Prompt:
+        return MaskedText(one.prompt) if self.fills else one.prompt
+
+    def measure(self, one: FilePrompt, full: Completion, fast: Completion) -> float:
+        example = {"prompt": one.prompt, "answer": one.answer, "label": one.label}
+        return self.loss(self._decoded(one, full), self._decoded(one, fast), example)
+
+    def _decoded(self, one: FilePrompt, done: Completion) -> Decoded:
+        graded = grade(self.benchmark, self.example_of(one), done)
+        return Decoded(done.text, graded["answer"], done.generated, graded["correct"])
+
+    def replay(self, one: FilePrompt, full: Completion, trace: Trace, template: RequestTemplate) -> Completion:
+        """Return what a recipe that differs from full decoding only in its stopping rule would have emitted."""
+        recipe = template.recipe
+        step = trace.replay(recipe.stop, recipe.region)
+        if step is None:
+            return full
+        outcome = Outcome(
+            ticket=0,
+            request=replace(trace.request, recipe=replace(recipe, steps=trace.request.recipe.steps)),
+            tokens=tuple(trace.committed(step).tolist()),
+            steps=step + 1,
+            forwards=(step + 1) * full.forwards // full.steps,
+            usage=Usage(),
+            exit=step,
+            finish="settled",
+            seconds=0.0,
+            value=None,
+            measure=None,
+            forced=0,
+            trace=None,
+        )
+        return self.engine.complete(outcome, self.prompt_of(one), template)
+
+
+def can_replay(recipe: Recipe, full: Recipe) -> bool:
+    """Return whether full decoding's trace says what a recipe would have emitted."""
+    checks = recipe.verify != Trust() or (recipe.region.sought and recipe.cache.stores)
+    return not checks and replace(recipe, stop=Never()) == full
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One decoding of a request."""
+
+    one: FilePrompt
+    key: str
+    template: RequestTemplate
+    rung: int
+    served: bool  # whether its result is the answer
+
+
+@dataclass(slots=True)
+class _Audit:
+    """A request that is being audited."""
+
+    one: FilePrompt
+    used: int
+    rungs: tuple[int, ...]  # that are decoded
+    replayed: tuple[int, ...]  # that are replayed on full decoding's trace
+    results: dict[int, Completion | Failure] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return self.results.keys() >= {0, *self.rungs}
+
+
+class Supervisor:
+    """Watches one recipe (an audit), as `Climb` does a ladder.
+
+    `full` and `fast` are templates of rung 0 and of the rungs above it. With `falls_back`, requests are decoded in
+    full after an alarm.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        log: AuditLog,
+        full: RequestTemplate,
+        fast: Sequence[RequestTemplate],
+        header: Header,
+        *,
+        falls_back: bool = False,
+    ) -> None:
+        check_greedy(full, *fast)
+        self.subject, self.log, self.falls_back = subject, log, falls_back
+        self.templates = [full, *fast]
+        self.state: AuditState | None = log.start(header)
+        self._audits: dict[str, _Audit] = {}  # by key, in the order of arrival
+
+    @property
+    def reacts(self) -> bool:
+        """Whether audits change how later requests are decoded, so that they should not wait for all of these."""
+        return self.falls_back
+
+    def plan(self, one: FilePrompt) -> list[Task]:
+        """Return what to decode for a request that arrives; the first task gives the answer."""
+        rung = self._serving(one.label)
+        return self._plan(one, rung, Task(one, key_of(one.id, one.prompt), self._template(rung), rung, served=True))
+
+    def plan_missing(self, one: FilePrompt) -> list[Task]:
+        """Return what to decode for a request that was answered before an interruption, but perhaps not audited."""
+        return self._plan(one, self._serving(one.label), None)
+
+    def _plan(self, one: FilePrompt, used: int, answer: Task | None) -> list[Task]:
+        """Return the answer's task and those of the audit."""
+        served = [] if answer is None else [answer]
+        key = key_of(one.id, one.prompt)
+        if self.state is None or key in self.log.keys or key in self._audits or key in self.state.header.pilot:
+            return served
+        live, replayed = self._rungs(used, chosen=self.state.header.chooses(key, self.state.share))
+        if not live and not replayed:
+            return served
+        if answer is None and not live:
+            return []  # there is no trace any more
+        self._audits[key] = _Audit(one, used, live, replayed)
+        tasks = [
+            Task(one, key, self._template(rung), rung, served=False)
+            for rung in (0, *live)
+            if answer is None or rung != used
+        ]
+        return [
+            replace(task, template=replace(task.template, trace=True)) if replayed and not task.rung else task
+            for task in (*served, *tasks)
+        ]
+
+    def _serving(self, label: str | None) -> int:
+        assert self.state is not None, "an audit starts its log at once"
+        return self.state.serving(label) if self.falls_back else self.state.rung
+
+    def _rungs(self, used: int, *, chosen: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the rungs to decode for a request, and those to replay."""
+        return ((used,) if chosen and used else ()), ()
+
+    def _template(self, rung: int) -> RequestTemplate:
+        template = self.templates[rung]
+        if rung == 0:
+            return replace(template, notes=(*template.notes, "decoded in full, because an audit raised an alarm"))
+        return template
+
+    def record(self, task: Task, done: Completion | Failure) -> list[Event]:
+        """Take the result of a task, and return what changes with it."""
+        audit = self._audits.get(task.key)
+        if audit is None:
+            return []
+        audit.results[task.rung] = done
+        events: list[Event] = []
+        while self._audits and (first := next(iter(self._audits.items())))[1].finished:
+            key, audit = first
+            del self._audits[key]
+            events += self.log.add(self._entry(key, audit))
+        return events
+
+    def _entry(self, key: str, audit: _Audit) -> Entry:
+        one, results, rungs = audit.one, audit.results, range(len(self.templates))
+        full, answer = results[0], results[audit.used]
+        losses: list[float | None] = [None] * (len(self.templates) - 1)
+        forwards: list[int | None] = [_forwards(results.get(rung)) for rung in rungs]
+        exited = answer.exit if isinstance(answer, Completion) else None
+        if isinstance(full, Failure):
+            return Entry(one.id, key, one.label, audit.used, losses, forwards, exited, str(full))
+        for rung in (*audit.rungs, *audit.replayed):
+            fast: Any = results.get(rung)
+            if rung in audit.replayed:
+                assert full.trace is not None, "it was asked for"
+                fast = self.subject.replay(one, full, full.trace, self.templates[rung])
+                forwards[rung] = fast.forwards
+            losses[rung - 1] = 1.0 if isinstance(fast, Failure) else self.subject.measure(one, full, fast)
+        return Entry(one.id, key, one.label, audit.used, losses, forwards, exited)
+
+
+def check_greedy(*templates: RequestTemplate) -> None:
+    """Raise RequestError if tokens are sampled: two decodings would differ by chance."""
+    for template in templates:
+        if template.recipe.sample != Greedy():
+            raise RequestError(
+                "audits compare two decodings of a request, which differ by chance if tokens are sampled; "
+                "leave temperature, top_p and top_k out"
+            )
+
+
+def _forwards(done: Completion | Failure | None) -> int | None:
+    return done.forwards if isinstance(done, Completion) else None
