@@ -42,7 +42,7 @@ class EProcess:
         self.total = 0.0  # sum of the losses
         self.log_wealth = 0.0
         self.log_peak = 0.0  # the largest wealth so far
-        self._stakes, self._logs = _place_bets(risk, hypothesis)  # logs of the wealth of each bet
+        self._stakes, self._logs = place_bets(risk, hypothesis)  # logs of the wealth of each bet
 
     def add(self, loss: float) -> None:
         """Bet on one more loss. Raises RequestError unless it lies between 0 and 1."""
@@ -93,7 +93,7 @@ def log_wealths(losses: Array, risk: float, hypothesis: Hypothesis) -> Array:
     """Return the logs of the wealth [..., n] after each of the losses [..., n], as `EProcess` would after adding it."""
     values = check_losses(losses)
     found = np.full(values.shape, -np.inf)
-    for stake, share in zip(*_place_bets(risk, hypothesis), strict=True):
+    for stake, share in zip(*place_bets(risk, hypothesis), strict=True):
         np.logaddexp(found, share + np.cumsum(np.log1p(stake * (risk - values)), axis=-1), out=found)
     return found
 
@@ -101,7 +101,7 @@ def log_wealths(losses: Array, risk: float, hypothesis: Hypothesis) -> Array:
 def zeros_needed(risk: float, delta: float) -> int:
     """Return how many losses of 0 in a row reject "the risk is above `risk`" at level `delta`."""
     check_share("delta", delta)
-    stakes, shares = _place_bets(risk, "above")
+    stakes, shares = place_bets(risk, "above")
     gains = np.log1p(stakes * risk)
     goal = -math.log(delta)
     # The largest bet with all of the wealth would need fewer zeros, with its own share alone it would need more.
@@ -133,7 +133,7 @@ def _log_peaks(losses: Array, risk: float, hypothesis: Hypothesis) -> Array:
     return found
 
 
-def _place_bets(risk: float, hypothesis: Hypothesis) -> tuple[Array, Array]:
+def place_bets(risk: float, hypothesis: Hypothesis) -> tuple[Array, Array]:
     """Return stakes [bets] and the logs of their shares; a loss x multiplies a share by 1 + stake (risk - x).
 
     With a larger `risk` every bet on small losses wins more and every bet on large losses wins less, whatever the

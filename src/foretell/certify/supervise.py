@@ -6,12 +6,14 @@ arrives, and hands every result to `record`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foretell.certify.audit import AuditLog, AuditState, Entry, Event, Header, key_of
-from foretell.certify.losses import Decoded, Loss
+from foretell.certify.losses import LOSSES, OLD_NAMES, Decoded, Loss, find_loss
+from foretell.engine.certificate import Certificate
 from foretell.engine.completion import Completion, Failure
 from foretell.engine.engine import Engine
 from foretell.engine.masked_text import MaskedText
@@ -20,7 +22,7 @@ from foretell.engine.outcome import Outcome, Usage
 from foretell.engine.prompt_files import FilePrompt
 from foretell.engine.prompt_kinds import Prompt
 from foretell.engine.trace import Trace
-from foretell.errors import RequestError
+from foretell.errors import RequestError, show
 from foretell.evaluation.benchmark import Benchmark, Example
 from foretell.evaluation.benchmarks import fill, prompts
 from foretell.evaluation.run import grade
@@ -232,3 +234,61 @@ def check_greedy(*templates: RequestTemplate) -> None:
 
 def _forwards(done: Completion | Failure | None) -> int | None:
     return done.forwards if isinstance(done, Completion) else None
+
+
+def supervise(
+    engine: Engine,
+    log: AuditLog,
+    template: RequestTemplate,
+    certificate: Certificate,
+    share: float,
+    *,
+    loss: str | None = None,
+    falls_back: bool = False,
+) -> Supervisor:
+    """Return the supervisor that audits a share of requests with this template, which uses a certificate.
+
+    `loss` has to name a loss of the user's own again, because its code is run.
+    """
+    full = replace(template, recipe=certificate.compared_with, notes=())
+    if full.recipe == template.recipe:
+        raise RequestError(
+            "there is nothing to audit: this certificate's recipe, or what replaces it, is full decoding"
+        )
+    measured = loss_of(certificate, loss)
+    header = Header(
+        risk=certificate.risk,
+        confidence=certificate.confidence,
+        loss=measured.name,
+        share=share,
+        against=str(full.recipe),
+        rungs=[str(template.recipe)],
+        certificate=hashlib.sha256(repr(certificate).encode()).hexdigest(),
+        **about(engine, template),
+    )
+    subject = Subject(engine, measured, template.fills)
+    return Supervisor(subject, log, full, [template], header, falls_back=falls_back)
+
+
+def loss_of(certificate: Certificate, given: str | None) -> Loss:
+    """Return the loss of a certificate. A loss of the user's own is imported only if it is `given`, too."""
+    name = certificate.loss
+    if given is not None and find_loss(given).name != OLD_NAMES.get(name, name):
+        raise RequestError(f"the recipe was certified for the loss {name}, not {given}")
+    if given is None and name not in LOSSES and name not in OLD_NAMES:
+        raise RequestError(
+            f"the recipe was certified for a loss of your own, which has to be named again: {show(name)}"
+        )
+    return find_loss(name)
+
+
+def about(engine: Engine, template: RequestTemplate) -> dict[str, Any]:
+    """Return the parts of a header that say what decodes which window."""
+    layout = template.layout
+    window: dict[str, Any] = {
+        "window": layout.length,
+        "answer": None if layout.answer is None else list(layout.answer),
+        "pins": [list(pin) for pin in layout.pins],
+    }
+    model = {"model": engine.name, "model_sha256": engine.fingerprint, "dtype": engine.dtype}
+    return model | {"fills": template.fills} | ({} if template.fills else window)

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from foretell.cli import (
+    audit,
     bench,
     calibrate,
     demo,
@@ -103,6 +104,7 @@ app.command()(bench.bench)
 app.command()(distil.distil)
 app.command()(calibrate.calibrate)
 app.command()(judge.judge)
+app.command()(audit.audit)
 
 if find_spec(TRAIN) is not None:
 
