@@ -23,7 +23,8 @@ SAFE, BOLD = "threshold transfer.value=0.99999", "threshold transfer.value=0.0"
 def make_certificate(engine: Engine, recipe: str, *, fills: bool = False, **more: Any) -> Certificate:
     template = engine.fill_template(recipe=recipe) if fills else engine.template(recipe=recipe)
     full = engine.fill_template() if fills else engine.template()
-    layout, device = template.layout, {"device": "cpu", "compile": False, "torch": engine.backend.torch}
+    layout = template.layout
+    device: dict[str, Any] = {"device": "cpu", "compile": False, "torch": engine.backend.torch}
     made = Certificate(
         recipe=str(template.recipe), certified=True, says="it holds", against=str(full.recipe), fills=fills,
         window=None if fills else layout.length, answer=list(layout.answer or ()) or None, options={},
@@ -79,7 +80,7 @@ def test_an_audit_changes_no_answer(run: Run, checkpoint: Path, tmp_path: Path, 
     assert "no alarm" in shown
     (made,) = map(json.loads, run("audit", tmp_path / "out.jsonl.audit.jsonl", "--json").stdout.splitlines())
     assert made["groups"][0]["audits"] == state.audits
-    assert made["alarms"] == []
+    assert made["events"] == []
 
 
 def test_an_alarm_warns(run: Run, checkpoint: Path, tmp_path: Path, save: Callable[..., Path]) -> None:
@@ -207,4 +208,4 @@ def test_what_cannot_be_audited(
 
 def test_a_log_needs_a_place(run: Run, checkpoint: Path, save: Callable[..., Path]) -> None:
     result = run("generate", checkpoint, "Tom has 3 .", "-r", save(SAFE), "--audit", "1", code=2)
-    assert "--audit needs a file for its log" in result.stderr
+    assert "the audits need a file for their log" in result.stderr

@@ -39,6 +39,14 @@ PATIENCE = 1.0  # seconds to wait for another run that writes the same log
 LATER = 1000  # losses after which half of the wealth that waits has joined a drift test
 PATIENT = 10  # times the audits that a rung without a loss needs; a rung that needs more is audited less often
 LONGEST = 1 << 20  # bytes of a line; a longer one is no line of a log
+CHANGEABLE = (
+    "seed",
+    "share",
+    "rest",
+    "pilot",
+    "torch",
+    "options",
+)  # what a run that continues a log may have otherwise
 RUNGS = 1000  # the most that a ladder may have
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -65,6 +73,10 @@ class Header:
     window: int | None = None  # positions, where all requests have the same
     answer: Pair | None = None
     pins: list[Pair] | None = None
+    options: dict[str, str | int | bool] = field(default_factory=dict)  # of `generate`, that describe the window
+    device: str | None = None  # its type
+    compile: bool | None = None
+    torch: str | None = None  # version
     certificate: str | None = None  # the digest of the certificate that is audited
     seed: str = field(default_factory=lambda: secrets.token_hex(8))
     foretell_audit: int = FORMAT
@@ -87,7 +99,7 @@ class Header:
 
     def check_same(self, other: Header, path: Path) -> None:
         """Raise RequestError if a log with this header cannot be continued by a run that would write `other`."""
-        for one in (one.name for one in fields(self) if one.name not in ("seed", "share", "rest", "pilot")):
+        for one in (one.name for one in fields(self) if one.name not in CHANGEABLE):
             there, here = getattr(self, one), getattr(other, one)
             if there != here:
                 raise RequestError(
@@ -120,7 +132,7 @@ class Entry:
 class Event:
     """What changed with an audit: the rung in use, or an alarm about it."""
 
-    kind: Literal["up", "down", "alarm"]
+    kind: Literal["ladder", "up", "down", "alarm"]  # "ladder": the pilot is over, and the rungs are placed
     rung: int  # the one in use before
     audits: int  # losses that the decision is based on
     label: str | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from foretell.certify.audit import AuditLog, AuditState, Entry, Event, Header, key_of
@@ -30,6 +30,8 @@ from foretell.policies.sample.greedy import Greedy
 from foretell.policies.stop.never import Never
 from foretell.policies.verify.trust import Trust
 from foretell.recipes.recipe import Recipe
+
+IN_FULL = "decoded in full, because an audit raised an alarm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,27 +121,23 @@ class _Audit:
 
 
 class Supervisor:
-    """Watches one recipe (an audit), as `Climb` does a ladder.
+    """Watches the recipe of one template in use, compared with `full` decoding; `Climb` watches a ladder.
 
-    `full` and `fast` are templates of rung 0 and of the rungs above it. With `falls_back`, requests are decoded in
-    full after an alarm.
+    With `falls_back`, requests are decoded in full after an alarm.
     """
 
-    def __init__(
-        self,
-        subject: Subject,
-        log: AuditLog,
-        full: RequestTemplate,
-        fast: Sequence[RequestTemplate],
-        header: Header,
-        *,
-        falls_back: bool = False,
-    ) -> None:
-        check_greedy(full, *fast)
+    def __init__(self, subject: Subject, log: AuditLog, full: RequestTemplate, *, falls_back: bool = False) -> None:
+        check_greedy(full)
         self.subject, self.log, self.falls_back = subject, log, falls_back
-        self.templates = [full, *fast]
-        self.state: AuditState | None = log.start(header)
+        self.templates = [full]  # one per rung
+        self.state: AuditState | None = None  # None: the log has not been started
         self._audits: dict[str, _Audit] = {}  # by key, in the order of arrival
+
+    def start(self, header: Header, fast: Sequence[RequestTemplate]) -> None:
+        """Start or continue the log. `fast` has the templates of rungs 1, 2, ..."""
+        check_greedy(*fast)
+        self.templates = [self.templates[0], *fast]
+        self.state = self.log.start(header)
 
     @property
     def reacts(self) -> bool:
@@ -162,34 +160,25 @@ class Supervisor:
         if self.state is None or key in self.log.keys or key in self._audits or key in self.state.header.pilot:
             return served
         live, replayed = self._rungs(used, chosen=self.state.header.chooses(key, self.state.share))
-        if not live and not replayed:
+        if not live and (not replayed or answer is None):  # an answer of an interrupted run has no trace any more
             return served
-        if answer is None and not live:
-            return []  # there is no trace any more
         self._audits[key] = _Audit(one, used, live, replayed)
-        tasks = [
-            Task(one, key, self._template(rung), rung, served=False)
-            for rung in (0, *live)
-            if answer is None or rung != used
-        ]
-        return [
-            replace(task, template=replace(task.template, trace=True)) if replayed and not task.rung else task
-            for task in (*served, *tasks)
-        ]
+        rungs = [rung for rung in (0, *live) if answer is None or rung != used]
+        tasks = [*served, *(Task(one, key, self._template(rung), rung, served=False) for rung in rungs)]
+        return [_with_trace(task) if replayed and task.rung == 0 else task for task in tasks]
 
     def _serving(self, label: str | None) -> int:
+        """Return the rung that a request gets."""
         assert self.state is not None, "an audit starts its log at once"
         return self.state.serving(label) if self.falls_back else self.state.rung
 
     def _rungs(self, used: int, *, chosen: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the rungs to decode for a request, and those to replay."""
+        """Return the rungs to decode for a request besides full decoding, and those to replay."""
         return ((used,) if chosen and used else ()), ()
 
     def _template(self, rung: int) -> RequestTemplate:
         template = self.templates[rung]
-        if rung == 0:
-            return replace(template, notes=(*template.notes, "decoded in full, because an audit raised an alarm"))
-        return template
+        return template if rung else replace(template, notes=(*template.notes, IN_FULL))
 
     def record(self, task: Task, done: Completion | Failure) -> list[Event]:
         """Take the result of a task, and return what changes with it."""
@@ -220,6 +209,10 @@ class Supervisor:
                 forwards[rung] = fast.forwards
             losses[rung - 1] = 1.0 if isinstance(fast, Failure) else self.subject.measure(one, full, fast)
         return Entry(one.id, key, one.label, audit.used, losses, forwards, exited)
+
+
+def _with_trace(task: Task) -> Task:
+    return replace(task, template=replace(task.template, trace=True))
 
 
 def check_greedy(*templates: RequestTemplate) -> None:
@@ -266,8 +259,9 @@ def supervise(
         certificate=hashlib.sha256(repr(certificate).encode()).hexdigest(),
         **about(engine, template),
     )
-    subject = Subject(engine, measured, template.fills)
-    return Supervisor(subject, log, full, [template], header, falls_back=falls_back)
+    made = Supervisor(Subject(engine, measured, template.fills), log, full, falls_back=falls_back)
+    made.start(header, [template])
+    return made
 
 
 def loss_of(certificate: Certificate, given: str | None) -> Loss:
@@ -290,5 +284,5 @@ def about(engine: Engine, template: RequestTemplate) -> dict[str, Any]:
         "answer": None if layout.answer is None else list(layout.answer),
         "pins": [list(pin) for pin in layout.pins],
     }
-    model = {"model": engine.name, "model_sha256": engine.fingerprint, "dtype": engine.dtype}
+    model = {"model": engine.name, **asdict(engine.backend)}
     return model | {"fills": template.fills} | ({} if template.fills else window)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from foretell.cli.wording import count
 from foretell.errors import RequestError, one_of, within
 
 if TYPE_CHECKING:
@@ -18,21 +20,21 @@ if TYPE_CHECKING:
 
     from foretell.certify.audit import AuditState, Event
     from foretell.certify.supervise import Supervisor, Task
-    from foretell.engine.certificate import Certificate
     from foretell.engine.completion import Completion, Failure
     from foretell.engine.engine import Engine
-    from foretell.engine.options import RequestTemplate
+    from foretell.engine.options import Options, RequestTemplate
     from foretell.engine.prompt_files import FilePrompt
 
 ON_DRIFT = ("warn", "full")
+CLIMBS = ("state", "confidence", "explore", "pilot", "ahead")  # options that need --risk
 
 
 @dataclass(frozen=True, slots=True)
-class Supervision:
-    """What the user asked for: an audit of a certified recipe."""
+class AuditOptions:
+    """What the user asked for: to audit a certified recipe."""
 
-    share: float
     log: Path
+    share: float
     on_drift: str = "warn"
     loss: str | None = None
 
@@ -41,37 +43,86 @@ class Supervision:
         one_of("--on-drift", self.on_drift, ON_DRIFT, RequestError)
 
     @contextmanager
-    def open(self, engine: Engine, template: RequestTemplate, certificate: Certificate | None) -> Iterator[Supervisor]:
+    def open(self, engine: Engine, template: RequestTemplate, given: Options) -> Iterator[Supervisor]:
         """Yield a supervisor of requests with this template. Its log is locked meanwhile."""
         from foretell.certify.audit import open_log  # noqa: PLC0415
         from foretell.certify.supervise import supervise  # noqa: PLC0415
 
-        if certificate is None:
+        if given.certificate is None:
             raise RequestError(
-                "--audit needs a certified recipe, which says how large the risk may be: --recipe tuned.json (foretell "
-                "tune writes it)"
+                "--audit needs a certified recipe, which says how large the risk may be: --recipe tuned.json, which "
+                "foretell tune writes; without one, --risk starts with full decoding and earns a faster recipe"
             )
+        falls_back = self.on_drift == "full"
         with open_log(self.log) as log:
-            yield supervise(
-                engine, log, template, certificate, self.share, loss=self.loss, falls_back=self.on_drift == "full"
-            )
+            yield supervise(engine, log, template, given.certificate, self.share, loss=self.loss, falls_back=falls_back)
 
 
-def make_supervision(given: dict[str, Any]) -> Supervision | None:
+@dataclass(frozen=True, slots=True)
+class ClimbOptions:
+    """What the user asked for: to start with full decoding and to earn faster rungs."""
+
+    log: Path
+    risk: float
+    confidence: float = 0.95
+    loss: str = "answer"
+    explore: float = 0.2
+    rest: float = 0.02
+    pilot: int = 100
+    ahead: int | None = None
+
+    def __post_init__(self) -> None:
+        within("--explore", self.explore, 0.0, 1.0, RequestError)
+        within("--audit", self.rest, 0.0, 1.0, RequestError)
+
+    @contextmanager
+    def open(self, engine: Engine, template: RequestTemplate, given: Options) -> Iterator[Supervisor]:
+        """Yield a supervisor of requests with this template. Its log is locked meanwhile."""
+        from foretell.certify.audit import open_log  # noqa: PLC0415
+        from foretell.certify.climb import climb  # noqa: PLC0415
+        from foretell.certify.losses import find_loss  # noqa: PLC0415
+        from foretell.engine.certificate import WINDOW_OPTIONS  # noqa: PLC0415
+
+        if given.certificate is not None:
+            raise RequestError("--risk starts with full decoding; a recipe that is certified already takes --audit")
+        chosen = {name: getattr(given, name) for name in (*WINDOW_OPTIONS, "chat")}
+        options = {name: value for name, value in chosen.items() if value is not None}
+        shares = {"explore": self.explore, "rest": self.rest}
+        more: dict[str, Any] = shares | {"pilot": self.pilot, "ahead": self.ahead, "options": options}
+        with open_log(self.log) as log:
+            yield climb(engine, log, template, find_loss(self.loss), self.risk, self.confidence, **more)
+
+
+def read_supervision(given: dict[str, Any]) -> AuditOptions | ClimbOptions | None:
     """Return what the options of a command ask for, or None. Raises RequestError if they do not fit together."""
-    if given["audit"] is None:
-        for name in ("audit_log", "on_drift"):
-            if given[name] is not None:
-                raise RequestError(f"--{name.replace('_', '-')} is for audits: give --audit, the share of requests")
+    needs = {"audit_log": "audit", "on_drift": "audit"} | dict.fromkeys(CLIMBS, "risk")
+    for name, other in needs.items():
+        if given[name] is not None and (given[other] is None or (other == "audit" and given["risk"] is not None)):
+            option = f"--{name.replace('_', '-')}"
+            raise RequestError(f"{option} is for {'climbs' if other == 'risk' else 'audits'}: give --{other} with it")
+    if given["audit"] is None and given["risk"] is None:
+        if given["loss"] is not None:
+            raise RequestError("--loss is for audits and climbs: give --audit or --risk with it")
         return None
     if given["watch"]:
-        raise RequestError("--watch shows one request at a time and cannot be combined with --audit")
-    log = given["audit_log"]
-    if log is None:
-        if given["out"] is None:
-            raise RequestError("--audit needs a file for its log: give --audit-log FILE, or --out")
-        log = given["out"].with_name(f"{given['out'].name}.audit.jsonl")
-    return Supervision(given["audit"], log, given["on_drift"] or "warn", given["loss"])
+        raise RequestError("--watch shows one request at a time and cannot be combined with --audit or --risk")
+    if given["risk"] is None:
+        log = _log_of(given, "audit_log", "audit")
+        return AuditOptions(log, given["audit"], given["on_drift"] or "warn", given["loss"])
+    chosen = {name: given[name] for name in ("risk", "loss", *CLIMBS[1:]) if given[name] is not None}
+    rest = {} if given["audit"] is None else {"rest": given["audit"]}
+    return ClimbOptions(_log_of(given, "state", "climb"), **chosen, **rest)
+
+
+def _log_of(given: dict[str, Any], name: str, suffix: str) -> Path:
+    """Return the log's path: as given, or next to the results."""
+    log: Path | None = given[name]
+    if log is not None:
+        return log
+    if given["out"] is None:
+        raise RequestError(f"the audits need a file for their log: give --{name.replace('_', '-')} FILE, or --out")
+    out: Path = given["out"]
+    return out.with_name(f"{out.name}.{suffix}.jsonl")
 
 
 def decode(
@@ -121,52 +172,66 @@ def report(supervisor: Supervisor, events: Sequence[Event]) -> None:
     """Say on stderr what an audit changes."""
     from foretell.cli.console import say  # noqa: PLC0415
 
-    assert supervisor.state is not None or not events, "there is a log"
     for event in events:
-        style = "green" if event.kind == "up" else "yellow"
-        say(describe_event(supervisor.state, event, supervisor.falls_back), style=style)  # type: ignore[arg-type]
+        assert supervisor.state is not None, "events come from a log"
+        style = "yellow" if event.kind in ("alarm", "down") else "green"
+        say(describe_event(supervisor.state, event, supervisor.falls_back), style=style)
 
 
-def describe_event(state: AuditState, event: Event, falls_back: bool) -> str:
+def describe_event(state: AuditState, event: Event, falls_back: bool = False) -> str:
     """Return an event as a sentence."""
     header = state.header
-    recipe = [header.against, *header.rungs][event.rung]
+    recipes, rungs = [header.against, *header.rungs], len(header.rungs)
+    goal = f"{header.risk:.4g} ({header.loss}), with confidence {header.confidence:g}"
+    if event.kind == "ladder":
+        return f"pilot of {event.audits} requests done: a ladder of {rungs} rungs, which have to be earned"
+    if event.kind == "up":
+        now = event.rung + 1
+        return f"rung {now} of {rungs} earned with {event.audits} audits, risk at most {goal}: {recipes[now]}"
+    if event.kind == "down":
+        return f"rung {event.rung - 1} of {rungs} is used instead: {recipes[event.rung - 1]}"
     who = "" if event.label is None else f" for requests with the label {event.label!r}"
-    then = f"; {'these' if event.label else 'later'} requests are decoded in full" if falls_back else ""
-    return (
-        f"warning: alarm after {event.audits} audits{who}: the risk of {recipe} is above {header.risk:.4g} "
-        f"({header.loss}), with confidence {header.confidence:g}{then}"
-    )
+    then = f"; {'later' if event.label is None else 'these'} requests are decoded in full" if falls_back else ""
+    return f"warning: alarm after {event.audits} audits{who}: the risk of {recipes[event.rung]} is above {goal}{then}"
 
 
 def summarise(state: AuditState) -> str:
     """Return the state on one line."""
-    losses = state.losses[state.rung]
+    losses, rungs = state.losses[state.rung], len(state.header.rungs)
     changed = sum(loss > 0 for loss in losses)
-    alarms = [event for event in state.events if event.kind == "alarm"]
-    mean = f" (mean loss {sum(losses) / len(losses):.2%})" if losses else ""
-    return " · ".join(
-        (
-            f"audited {len(losses)}",
-            f"changed {changed}{mean}",
-            f"risk at most {state.bound(losses):.2%} with confidence {state.header.confidence:g}",
-            f"{len(alarms)} alarm{'s' * (len(alarms) != 1)}" if alarms else "no alarm",
-        )
-    )
+    alarms = sum(event.kind == "alarm" for event in state.events)
+    shown = [f"audited {len(losses)}"]
+    if state.header.climbs:
+        faster = state.speedup(state.rung) if state.rung else 1.0
+        shown = [
+            f"rung {state.rung} of {rungs} in use ({faster or 1.0:.2f}x fewer forwards)",
+            f"audited {state.audits}",
+        ]
+    if state.rung:
+        mean = f" (mean loss {sum(losses) / len(losses):.2%})" if losses else ""
+        bound = f"risk at most {state.bound(losses):.2%} with confidence {state.header.confidence:g}"
+        shown += [f"changed {changed}{mean}", bound]
+    return " · ".join((*shown, count(alarms, "alarm") if alarms else "no alarm"))
 
 
 def audit(
-    log: Annotated[Path, Argument(help="A log that --audit wrote.")],
+    log: Annotated[Path, Argument(help="A log that --audit or --risk wrote.")],
     json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
+    export: Annotated[Path | None, Option(help="File to write the rung in use to, as a certified recipe.")] = None,
 ) -> None:
     """Show what an audit log says, also while it is written: audits, risk, evidence and alarms.
 
     foretell audit out.jsonl.audit.jsonl
     """
     from foretell.certify.audit import read_log  # noqa: PLC0415
-    from foretell.cli.console import out  # noqa: PLC0415
+    from foretell.cli.console import out, say  # noqa: PLC0415
 
     state = read_log(log)
+    if export is not None:
+        from foretell.certify import climb  # noqa: PLC0415
+
+        climb.export(state).save(export)
+        say(f"wrote {export}", style="dim")
     if json:
         from json import dumps  # noqa: PLC0415
 
@@ -177,8 +242,11 @@ def audit(
     console.print(f"{header.model}, {header.dtype}: risk {goal}, against {header.against}", markup=False)
     console.print(summarise(state), markup=False)
     for event in state.events:
-        console.print(describe_event(state, event, falls_back=False), markup=False)
-    console.print(groups_table(state))
+        console.print(describe_event(state, event), markup=False)
+    if header.climbs:
+        console.print("", rungs_table(state), "")
+    if state.rung:
+        console.print(groups_table(state))
 
 
 def as_json(state: AuditState) -> dict[str, Any]:
@@ -188,9 +256,11 @@ def as_json(state: AuditState) -> dict[str, Any]:
         "model": header.model,
         "dtype": header.dtype,
         "goal": {"risk": header.risk, "confidence": header.confidence, "loss": header.loss},
-        "against": header.against,
         "recipe": [header.against, *header.rungs][state.rung],
+        "against": header.against,
+        "rung": state.rung,
         "share": state.share,
+        "audits": state.audits,
         "failed": state.failed,
         "groups": [
             {
@@ -203,8 +273,46 @@ def as_json(state: AuditState) -> dict[str, Any]:
             }
             for label, losses in _groups(state)
         ],
-        "alarms": [{"label": one.label, "audits": one.audits} for one in state.events if one.kind == "alarm"],
+        "rungs": [
+            {
+                "recipe": recipe,
+                "audits": len(state.losses[rung]),
+                "upper_bound": state.bound(state.losses[rung]),
+                "evidence": exp(min(state.small[rung].log_peak, 700.0)),
+                "evidence_needed": 1 / header.delta,
+                "requests_needed": state.needed(rung),
+                "speedup": state.speedup(rung),
+            }
+            for rung, recipe in enumerate(header.rungs, 1)
+        ],
+        "events": [asdict(event) for event in state.events],
     }
+
+
+def rungs_table(state: AuditState) -> Table:
+    """Return one row per rung of a climb: what it costs, and how far it is from being earned."""
+    from rich.table import Table  # noqa: PLC0415
+
+    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("rung", "audits", "mean loss", "risk at most", "evidence", "requests needed", "fewer forwards"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    shown.add_column("recipe", overflow="fold")
+    for rung, recipe in enumerate(state.header.rungs, 1):
+        losses, faster, more = state.losses[rung], state.speedup(rung), state.needed(rung)
+        if rung <= state.rung:
+            wait = "in use" if rung == state.rung else "earned"
+        else:
+            wait = "" if more is None or rung > state.top else str(more)
+        numbers = (
+            f"{sum(losses) / len(losses):.2%}" if losses else "",
+            f"{state.bound(losses):.2%}",
+            f"{exp(min(state.small[rung].log_peak, 700.0)):.3g}",
+            wait,
+            "" if faster is None else f"{faster:.2f}x",
+        )
+        style = "bold" if rung == state.rung else ""
+        shown.add_row(str(rung), str(len(losses)), *numbers, recipe, style=style)
+    return shown
 
 
 def _groups(state: AuditState) -> list[tuple[str | None, list[float]]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from foretell.cli.audit import Supervision, decode, make_supervision, summarise
+from foretell.cli.audit import AuditOptions, ClimbOptions, decode, read_supervision, summarise
 from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
 from foretell.errors import ForetellError, RequestError, whole, within
 from foretell.storage import check_writable, is_folder
@@ -88,11 +88,22 @@ def generate(
     trace: Annotated[Path | None, _option("File to save every step to.")] = None,
     out: Annotated[Path | None, _option("File to write JSON lines to, instead of stdout.")] = None,
     audit: Annotated[
-        float | None, _option("Share of requests that are also decoded in full, to test a certified recipe's risk.")
+        float | None, _option("Share of requests that are also decoded in full, to test the risk of the recipe in use.")
     ] = None,
     audit_log: Annotated[Path | None, _option("File of the audits (default: OUT.audit.jsonl).")] = None,
     on_drift: Annotated[str | None, _option("After an alarm: warn (default), or full (decode in full).")] = None,
-    loss: Annotated[str | None, _option("The certificate's loss, if it is a function of your own.")] = None,
+    risk: Annotated[
+        float | None,
+        _option("Start with full decoding, and earn faster recipes with at most this risk from the requests."),
+    ] = None,
+    confidence: Annotated[float | None, _option("Probability that --risk holds (default: 0.95).")] = None,
+    loss: Annotated[
+        str | None, _option("What --risk counts: answer (default), text, tokens, success, or mine.py:function.")
+    ] = None,
+    explore: Annotated[float | None, _option("Share of requests that --risk tests recipes on (default: 0.2).")] = None,
+    pilot: Annotated[int | None, _option("Requests from which --risk learns the model's scale (default: 100).")] = None,
+    ahead: Annotated[int | None, _option("Recipes that --risk tests at the same time (default: all).")] = None,
+    state: Annotated[Path | None, _option("File of what --risk has learned (default: OUT.climb.jsonl).")] = None,
     watch: Annotated[bool, _option("Show every step.", "--watch", "-w")] = False,
     delay: Annotated[float, _option("Pause in seconds between steps with --watch.")] = 0.0,
 ) -> None:
@@ -144,7 +155,7 @@ def start(given: dict[str, Any], *, fills: bool = False) -> None:
     names = ("device", "dtype", "threads", "quantize", "packed")
     machine = {name: given[name] for name in names} | {"compile": given["compile_"]}
     model = at_revision(given["model"], given["revision"])
-    supervision = make_supervision(given)
+    supervision = read_supervision(given)
     run(output, options, model, given["prompt"], given["file"], machine, supervision, fills=fills)
 
 
@@ -190,7 +201,7 @@ def run(
     prompt: str | None,
     file: str | None,
     machine: dict[str, Any],
-    supervision: Supervision | None,
+    supervision: AuditOptions | ClimbOptions | None,
     *,
     fills: bool,
 ) -> None:
@@ -218,7 +229,7 @@ def run(
     with ExitStack() as stack:
         supervisor = None
         if supervision is not None:
-            supervisor = stack.enter_context(supervision.open(engine, template, Options.of(options).certificate))
+            supervisor = stack.enter_context(supervision.open(engine, template, Options.of(options)))
         failed = deliver(output, engine, template, asked, title, supervisor)
     if failed:
         raise Exit(code=1)
