@@ -16,7 +16,7 @@ from foretell.certify.betting import place_bets
 from foretell.errors import ForetellError, RequestError, StorageError
 
 GOAL: dict[str, Any] = {"model": "m", "model_sha256": "0", "dtype": "float32", "risk": 0.01, "confidence": 0.95}
-GOAL |= {"loss": "answer", "share": 0.1, "against": "full", "seed": "s"}
+GOAL |= {"loss": "answer", "graded": False, "share": 0.1, "against": "full", "seed": "s"}
 AUDIT = Header(**GOAL, rungs=["swift"])
 RISK, DELTA = 0.01, 0.05
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,11 @@ from foretell.engine.engine import Engine
 from tests.cli.conftest import Run
 
 SAFE, BOLD = "threshold transfer.value=0.99999", "threshold transfer.value=0.0"
+
+
+@pytest.fixture(autouse=True)
+def _choose_the_same_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "7" * size)
 
 
 def make_certificate(engine: Engine, recipe: str, *, fills: bool = False, **more: Any) -> Certificate:

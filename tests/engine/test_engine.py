@@ -22,6 +22,7 @@ from torch import Tensor
 import foretell
 from foretell.engine.completion import Completion, Failure, cut_text, scheduled_steps
 from foretell.engine.hints import HINTS
+from foretell.engine.masked_text import MaskedText
 from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, GenerateOptions, Options, RequestTemplate
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, StorageError, VocabularyError

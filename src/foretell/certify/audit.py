@@ -63,6 +63,7 @@ class Header:
     risk: float
     confidence: float
     loss: str
+    graded: bool  # whether losses between 0 and 1 are expected
     share: float  # of requests that are audited while rungs can be earned; and always, if none has to be
     against: str  # the recipe of full decoding, rung 0
     rungs: list[str]  # rungs 1, 2, ...; an audit of one recipe has one
@@ -179,7 +180,9 @@ class AuditState:
         self.by_label: dict[str, list[float]] = {}  # losses of the rung in use, in the order of first appearance
         self.recent: list[float] = []  # losses of the rung in use, since it is
         self.forwards = [[0, 0] for _ in rungs]  # of this rung, and of full decoding on the same requests
-        self.small = [EProcess(header.risk, "above") for _ in rungs]  # rejected: the risk is at most eps
+        self.small = [
+            EProcess(header.risk, "above", graded=header.graded) for _ in rungs
+        ]  # rejected: the risk is at most eps
         self.large = [EProcess(header.risk, "at most") for _ in rungs]  # rejected: the risk is above eps
         self.events: list[Event] = []
         self.caps: dict[str, int] = {}  # the fastest rung that requests with a label still get
@@ -201,7 +204,7 @@ class AuditState:
         header = self.header
         if header.rest is None:
             return header.share
-        patience = PATIENT * zeros_needed(header.risk, header.delta)
+        patience = PATIENT * zeros_needed(header.risk, header.delta, graded=header.graded)
         climbing = any(self.small[rung].count < patience for rung in self.explored()[:1])
         return header.share if climbing else header.rest
 
@@ -291,7 +294,7 @@ class AuditState:
 
     def bound(self, losses: Sequence[float]) -> float:
         """Return an upper bound of the mean of a stream, which holds at all times with the goal's confidence."""
-        return bounds(np.array(losses), self.header.delta)[1] if losses else 1.0
+        return bounds(np.array(losses), self.header.delta, graded=self.header.graded)[1] if losses else 1.0
 
     def speedup(self, rung: int) -> float | None:
         """Return full decoding's forwards divided by those of a rung, on the same requests."""

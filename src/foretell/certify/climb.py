@@ -35,6 +35,7 @@ PILOT = 100  # requests
 EXPLORE = 0.2  # the share of audited requests during the climb
 REST = 0.02  # and afterwards
 SPACING = 3  # levels of TOLERANCES between two rungs
+CAUTION = (64, 16, 4)  # the pilot shows few wrong drafts, so the first bars are nearer to 1 than any of them, by these
 SAFER = 2  # settings of a family between the boldest stop without a loss in the pilot, and the one on the ladder
 
 
@@ -133,8 +134,13 @@ def climb(
 
     `options` are those of `generate` that describe the window, for the certificate of the rung in use.
     """
-    goal: dict[str, Any] = {"risk": risk, "confidence": confidence, "loss": loss.name, "share": explore, "rest": rest}
-    header = goal | {"against": str(template.recipe), "options": options or {}} | about(engine, template)
+    goal: dict[str, Any] = {"risk": risk, "confidence": confidence, "loss": loss.name, "graded": loss.graded}
+    header = (
+        goal
+        | {"share": explore, "rest": rest}
+        | {"against": str(template.recipe), "options": options or {}}
+        | about(engine, template)
+    )
     Header(**header, rungs=[str(template.recipe)])  # raises now, and not after the pilot, if a number is wrong
     return Climb(Subject(engine, loss, template.fills), log, template, header, pilot=pilot, ahead=ahead)
 
@@ -147,6 +153,7 @@ def place_ladder(
     base = full.recipe if full.fills else replace(full.recipe, stop_at_eos=True)
     make = TRANSFERS["threshold"].make
     bars = [scale.bar("confidence", level) for level in range(0, len(TOLERANCES), SPACING)]
+    bars = [*(1 - (1 - bars[0]) / factor for factor in CAUTION), *bars]
     transfers = [replace(base, transfer=make(bar)) for bar in bars]
     return list(dict.fromkeys([*_place_stop(subject, pilot, full, share), *transfers]))
 

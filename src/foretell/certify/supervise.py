@@ -253,6 +253,7 @@ def supervise(
         risk=certificate.risk,
         confidence=certificate.confidence,
         loss=measured.name,
+        graded=measured.graded,
         share=share,
         against=str(full.recipe),
         rungs=[str(template.recipe)],
