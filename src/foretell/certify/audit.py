@@ -188,6 +188,7 @@ class AuditState:
         self.caps: dict[str, int] = {}  # the fastest rung that requests with a label still get
         self.drifted = False  # whether the one recipe of an audit had an alarm for all requests
         self._uses = 1
+        self._ranks: dict[str, int] = {}  # labels in the order of their first appearance with the rung in use, from 1
         self._tests: dict[str | None, DriftTest] = {}  # of the rung in use, by label; None: all requests
 
     def serving(self, label: str | None) -> int:
@@ -248,6 +249,7 @@ class AuditState:
         self.recent.append(loss)
         if entry.label is not None:
             self.by_label.setdefault(entry.label, []).append(loss)
+            self._ranks.setdefault(entry.label, len(self._ranks) + 1)
         scopes = [None] if entry.label is None else [None, entry.label]
         for label in scopes:
             test = self._tests.setdefault(label, DriftTest(self.header.risk))
@@ -267,7 +269,7 @@ class AuditState:
         use = 1 / (self._uses * (self._uses + 1)) if self.header.climbs else 1.0
         if label is None:
             return self.header.delta * use / 2
-        rank = list(self.by_label).index(label) + 1
+        rank = self._ranks[label]
         return self.header.delta * use / 2 / (rank * (rank + 1))
 
     def evidence(self, label: str | None = None) -> float:
@@ -290,7 +292,7 @@ class AuditState:
 
     def _use(self, rung: int) -> None:
         self.rung, self._uses = rung, self._uses + 1
-        self._tests, self.recent, self.by_label = {}, [], {}
+        self._tests, self._ranks, self.recent, self.by_label = {}, {}, [], {}
 
     def bound(self, losses: Sequence[float]) -> float:
         """Return an upper bound of the mean of a stream, which holds at all times with the goal's confidence."""
