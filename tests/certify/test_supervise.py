@@ -50,7 +50,7 @@ def test_planted_drift_raises_an_alarm(tiny: Engine, tmp_path: Path, task: str) 
     full = tiny.template(layout="sudoku").recipe
     found = make_certificate(tiny, str(template.recipe))
     known = replace(found, recipe=str(template.recipe), rungs=[str(template.recipe)], against=str(full))
-    asked = problems("sudoku", 4) + problems(task, 12)
+    asked = problems("sudoku", 4) + problems(task, 18)
     with open_log(tmp_path / "log.jsonl") as log:
         watched = supervise(tiny, log, template, known, 1.0, falls_back=True)
         done = dict(decode(watched, asked, [], batch_size=4, traced=False))
@@ -58,11 +58,11 @@ def test_planted_drift_raises_an_alarm(tiny: Engine, tmp_path: Path, task: str) 
         (alarm, *_) = watched.state.events
     assert sum(watched.state.losses[1][:4]) == 0
     assert alarm.label in (None, task)
-    assert alarm.audits <= 13
-    last = done[15]
+    assert alarm.audits <= 14
+    last = done[21]
     assert isinstance(last, Completion)
     assert last.notes == ("decoded in full, because an audit raised an alarm",)
-    assert last.tokens == tiny.generate(str(asked[15].prompt), layout="sudoku").tokens
+    assert last.tokens == tiny.generate(str(asked[21].prompt), layout="sudoku").tokens
 
 
 def test_losses_count_in_the_order_of_arrival(engine: Engine, tmp_path: Path) -> None:
@@ -171,12 +171,12 @@ def test_rungs_that_differ_only_in_the_stopping_rule_are_replayed_on_every_full_
         state.header.rungs[0] = str(rule)
         made._use(state.header.rungs)
         assert made._free == {1}
-        for number in range(10, 16):
+        for number in range(10, 12):
             (task,) = made.plan(FilePrompt(number, f"Tom has {number} boxes ."))
             assert (task.rung, task.template.trace) == (0, True)
             ((_, done),) = engine.generate_iter([(task.one.prompt, task.template)])
             made.record(task, done)
-        assert len(state_of(made).losses[1]) == 6
+        assert len(state_of(made).losses[1]) == 2
         assert state_of(made).losses[2] == []
         faster = state_of(made).speedup(1)
         assert faster is not None

@@ -26,7 +26,7 @@ def log_file() -> Path:
         rungs = len(log.state.header.rungs)
         for number in range(60):
             label = (None, "short", "long")[number % 3]
-            log.add(Entry(number, f"k{number}", label, log.state.serving(label), [0.0] * rungs, [8] + [4] * rungs))
+            log.add(Entry(number, f"k{number}", label, log.state.serving(label), [0.0] * rungs, [8, *[4] * rungs]))
     return path
 
 
