@@ -221,8 +221,8 @@ def test_a_prompt_that_fails_while_it_is_decoded_fails_alone(
             raise ModelError("step 2: nothing can be chosen")
         return complete(self, outcome, prompt, template)
 
-    complete: Any = Engine._complete
-    monkeypatch.setattr(Engine, "_complete", fails)
+    complete: Any = Engine.complete
+    monkeypatch.setattr(Engine, "complete", fails)
     file, out = tmp_path / "prompts.txt", tmp_path / "out.jsonl"
     file.write_text("Tom has 4 balls.\nAnn has 3 pens.\n")
     result = run("generate", checkpoint, "--file", file, "--out", out, *words, code=1)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from pathlib import Path
@@ -19,10 +20,10 @@ import torch
 from torch import Tensor
 
 import foretell
-from foretell.engine.completion import cut_text, scheduled_steps
+from foretell.engine.completion import Completion, Failure, cut_text, scheduled_steps
 from foretell.engine.hints import HINTS
 from foretell.engine.masked_text import MaskedText
-from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, GenerateOptions, Options
+from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, GenerateOptions, Options, RequestTemplate
 from foretell.engine.request import Layout, Request, lay_out
 from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, StorageError, VocabularyError
 from foretell.evaluation.run import Evaluation, evaluate
@@ -771,3 +772,34 @@ def test_import_is_light() -> None:
     names = ("huggingface_hub", "matplotlib", "transformers", "typer")
     code = f"import sys, foretell; foretell.load('tiny'); print([m for m in {names} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_an_iterator_is_pulled_when_slots_are_free(engine: foretell.Engine) -> None:
+    """At most `batch_size` requests are taken before one is done, and an invalid one does not hold up the others."""
+    template, pulled = engine.template(max_new_tokens=4, chat=False), 0
+
+    def feed() -> Iterator[tuple[Any, RequestTemplate]]:
+        nonlocal pulled
+        for prompt in (*[PROMPT] * 3, 7, "Tom eats 5.", [engine.model.mask_id], "He eats 5."):
+            pulled += 1
+            yield prompt, template
+
+    seen: dict[int, Completion | Failure] = {}
+    for index, done in engine.generate_iter(feed(), batch_size=2, errors="return"):
+        assert pulled <= len(seen) + 2 + 1  # and one invalid one
+        seen[index] = done
+    assert sorted(seen) == list(range(7))
+    assert [index for index, one in seen.items() if isinstance(one, Failure)] == [3, 5]
+    good = [one for one in seen.values() if isinstance(one, Completion)]
+    alone = engine.generate([PROMPT, "Tom eats 5.", "He eats 5."], max_new_tokens=4, chat=False)
+    assert {one.tokens for one in good} == {one.tokens for one in alone}
+    with pytest.raises(RequestError, match=r"prompts\[3\] cannot be decoded"):
+        list(engine.generate_iter(feed(), batch_size=2))
+
+
+def test_a_template_may_ask_for_a_trace(engine: foretell.Engine) -> None:
+    plain = engine.template(max_new_tokens=4, chat=False)
+    done = dict(engine.generate_iter([(PROMPT, plain), (PROMPT, replace(plain, trace=True))]))
+    assert done[0].trace is None
+    assert done[1].trace is not None
+    assert done[0].tokens == done[1].tokens

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from tests.fuzz import certificates, checkpoints, options, prompts, recipes, results, traces, training, world
+from tests.fuzz import audits, certificates, checkpoints, options, prompts, recipes, results, traces, training, world
 from tests.fuzz.runner import Run
 
 
@@ -24,6 +24,7 @@ KINDS = {
     "prompt_files": Kind(prompts.run_files, 2500, 150),
     "traces": Kind(traces.run, 2500, 80),
     "certificates": Kind(certificates.run, 2000, 60),
+    "audits": Kind(audits.run, 1500, 50),
     "judges": Kind(certificates.run_judge, 1500, 60),
     "checkpoints": Kind(checkpoints.run, 2000, 50),
     "results": Kind(results.run, 1500, 50),
@@ -45,5 +46,5 @@ def prepare() -> None:
     torch.set_num_threads(1)
     for make in (world.engine, world.word_engine, world.double_engine, world.certificate_file, world.trace_file):
         make()
-    for make_folder in (checkpoints.folders, results.folder, training.folder):
+    for make_folder in (audits.log_file, checkpoints.folders, results.folder, training.folder):
         make_folder()

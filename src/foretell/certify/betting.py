@@ -26,6 +26,7 @@ Hypothesis = Literal["above", "at most"]  # what is doubted: that the risk is ab
 # Bets on small losses, as shares of the largest bet that a loss of 1 does not ruin, which is 1 / (1 - eps). Graded
 # losses vary so little that nearly the largest bet is best; 0/1 losses with a risk of r eps call for 1 - r of it.
 SMALL, SMALL_SHARES = np.array([0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.99]), np.array([0.2 / 6] * 6 + [0.8])
+YES_NO_SHARES = np.array([0.01, 0.01, 0.04, 0.14, 0.25, 0.3, 0.25])  # of the same bets, if losses are only 0 or 1
 # Bets on large losses: 1 + b is the risk, in multiples of a small eps, at which 0/1 losses call for the bet b.
 LARGE, LARGE_SHARES = np.array([0.125, 0.5, 1.0, 2.0, 4.0, 10.0]), np.array([0.05, 0.2, 0.25, 0.2, 0.15, 0.15])
 LARGEST = 0.9  # of the largest bet that a loss of 0 does not ruin, which is 1 / eps
@@ -34,15 +35,18 @@ HALVINGS = 30  # of the interval in which a bound is searched
 
 
 class EProcess:
-    """A test of one hypothesis about the risk that is updated loss by loss. Add the same losses again to restore it."""
+    """A test of one hypothesis about the risk that is updated loss by loss. Add the same losses again to restore it.
 
-    def __init__(self, risk: float, hypothesis: Hypothesis) -> None:
+    `graded` says which losses to expect: without it, one of 1 does less harm. The test is valid in both cases.
+    """
+
+    def __init__(self, risk: float, hypothesis: Hypothesis, *, graded: bool = True) -> None:
         self.risk, self.hypothesis = risk, hypothesis
         self.count = 0
         self.total = 0.0  # sum of the losses
         self.log_wealth = 0.0
         self.log_peak = 0.0  # the largest wealth so far
-        self._stakes, self._logs = _place_bets(risk, hypothesis)  # logs of the wealth of each bet
+        self._stakes, self._logs = place_bets(risk, hypothesis, graded=graded)  # logs of the wealth of each bet
 
     def add(self, loss: float) -> None:
         """Bet on one more loss. Raises RequestError unless it lies between 0 and 1."""
@@ -69,7 +73,7 @@ def betting_p_values(losses: Array, risk: float) -> Array:
     return np.exp(-_log_peaks(losses, risk, "above"))
 
 
-def bounds(losses: Array, delta: float) -> tuple[float, float]:
+def bounds(losses: Array, delta: float, *, graded: bool = True) -> tuple[float, float]:
     """Return a lower and an upper bound of the risk from losses [n], each of which fails with probability <= delta.
 
     They are valid for any n, also if n depends on the losses: the bounds after more losses are never wider. (If the
@@ -82,26 +86,26 @@ def bounds(losses: Array, delta: float) -> tuple[float, float]:
         raise RequestError(f"losses must be a list of at least one number, got shape {values.shape}")
 
     def rejects(risk: float, hypothesis: Hypothesis) -> bool:
-        return float(_log_peaks(values, risk, hypothesis)) >= -math.log(delta)
+        return float(_log_peaks(values, risk, hypothesis, graded=graded)) >= -math.log(delta)
 
     low = _halve(lambda risk: rejects(risk, "at most"), 0.0, 1.0)
     high = _halve(lambda risk: rejects(risk, "above"), 1.0, 0.0)
     return low, high
 
 
-def log_wealths(losses: Array, risk: float, hypothesis: Hypothesis) -> Array:
+def log_wealths(losses: Array, risk: float, hypothesis: Hypothesis, *, graded: bool = True) -> Array:
     """Return the logs of the wealth [..., n] after each of the losses [..., n], as `EProcess` would after adding it."""
     values = check_losses(losses)
     found = np.full(values.shape, -np.inf)
-    for stake, share in zip(*_place_bets(risk, hypothesis), strict=True):
+    for stake, share in zip(*place_bets(risk, hypothesis, graded=graded), strict=True):
         np.logaddexp(found, share + np.cumsum(np.log1p(stake * (risk - values)), axis=-1), out=found)
     return found
 
 
-def zeros_needed(risk: float, delta: float) -> int:
+def zeros_needed(risk: float, delta: float, *, graded: bool = True) -> int:
     """Return how many losses of 0 in a row reject "the risk is above `risk`" at level `delta`."""
     check_share("delta", delta)
-    stakes, shares = _place_bets(risk, "above")
+    stakes, shares = place_bets(risk, "above", graded=graded)
     gains = np.log1p(stakes * risk)
     goal = -math.log(delta)
     # The largest bet with all of the wealth would need fewer zeros, with its own share alone it would need more.
@@ -127,13 +131,13 @@ def check_share(name: str, value: float) -> None:
         raise RequestError(f"{name} must be a number above 0 and below 1 (1% is 0.01), got {value!r}")
 
 
-def _log_peaks(losses: Array, risk: float, hypothesis: Hypothesis) -> Array:
+def _log_peaks(losses: Array, risk: float, hypothesis: Hypothesis, *, graded: bool = True) -> Array:
     """Return the log of the largest wealth [...] up to now, which starts at 1."""
-    found: Array = log_wealths(losses, risk, hypothesis).max(axis=-1, initial=0.0)
+    found: Array = log_wealths(losses, risk, hypothesis, graded=graded).max(axis=-1, initial=0.0)
     return found
 
 
-def _place_bets(risk: float, hypothesis: Hypothesis) -> tuple[Array, Array]:
+def place_bets(risk: float, hypothesis: Hypothesis, *, graded: bool = True) -> tuple[Array, Array]:
     """Return stakes [bets] and the logs of their shares; a loss x multiplies a share by 1 + stake (risk - x).
 
     With a larger `risk` every bet on small losses wins more and every bet on large losses wins less, whatever the
@@ -142,7 +146,7 @@ def _place_bets(risk: float, hypothesis: Hypothesis) -> tuple[Array, Array]:
     check_share("risk", risk)
     one_of("hypothesis", hypothesis, get_args(Hypothesis), RequestError)
     if hypothesis == "above":
-        return SMALL / (1 - risk), np.log(SMALL_SHARES)
+        return SMALL / (1 - risk), np.log(SMALL_SHARES if graded else YES_NO_SHARES)
     return -np.minimum(LARGE, LARGEST / risk), np.log(LARGE_SHARES)
 
 

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from foretell.cli import (
+    audit,
     bench,
     calibrate,
     demo,
@@ -105,6 +106,7 @@ app.command()(distil.distil)
 app.command()(tune.tune)
 app.command()(calibrate.calibrate)
 app.command()(judge.judge)
+app.command()(audit.audit)
 
 if find_spec(TRAIN) is not None:
 

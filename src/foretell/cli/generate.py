@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
+from foretell.cli.audit import AuditOptions, ClimbOptions, decode, read_supervision, summarise
 from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
 from foretell.errors import ForetellError, RequestError, whole, within
 from foretell.storage import check_writable, is_folder
 from foretell.version import __version__
 
 if TYPE_CHECKING:
+    from foretell.certify.supervise import Supervisor
     from foretell.cli.results import Ledger
     from foretell.engine.completion import Completion, Failure
     from foretell.engine.engine import Engine
@@ -85,6 +87,23 @@ def generate(
     json: Annotated[bool, _option("Print one JSON object per line.", "--json")] = False,
     trace: Annotated[Path | None, _option("File to save every step to.")] = None,
     out: Annotated[Path | None, _option("File to write JSON lines to, instead of stdout.")] = None,
+    audit: Annotated[
+        float | None, _option("Share of requests that are also decoded in full, to test the risk of the recipe in use.")
+    ] = None,
+    audit_log: Annotated[Path | None, _option("File of the audits (default: OUT.audit.jsonl).")] = None,
+    on_drift: Annotated[str | None, _option("After an alarm: warn (default), or full (decode in full).")] = None,
+    risk: Annotated[
+        float | None,
+        _option("Start with full decoding, and earn faster recipes with at most this risk from the requests."),
+    ] = None,
+    confidence: Annotated[float | None, _option("Probability that --risk holds (default: 0.95).")] = None,
+    loss: Annotated[
+        str | None, _option("What --risk counts: answer (default), text, tokens, success, or mine.py:function.")
+    ] = None,
+    explore: Annotated[float | None, _option("Share of requests that --risk tests recipes on (default: 0.2).")] = None,
+    pilot: Annotated[int | None, _option("Requests from which --risk learns the model's scale (default: 100).")] = None,
+    ahead: Annotated[int | None, _option("Recipes that --risk tests at the same time (default: all).")] = None,
+    state: Annotated[Path | None, _option("File of what --risk has learned (default: OUT.climb.jsonl).")] = None,
     watch: Annotated[bool, _option("Show every step.", "--watch", "-w")] = False,
     delay: Annotated[float, _option("Pause in seconds between steps with --watch.")] = 0.0,
 ) -> None:
@@ -136,7 +155,8 @@ def start(given: dict[str, Any], *, fills: bool = False) -> None:
     names = ("device", "dtype", "threads", "quantize", "packed")
     machine = {name: given[name] for name in names} | {"compile": given["compile_"]}
     model = at_revision(given["model"], given["revision"])
-    run(output, options, model, given["prompt"], given["file"], machine, fills=fills)
+    supervision = read_supervision(given)
+    run(output, options, model, given["prompt"], given["file"], machine, supervision, fills=fills)
 
 
 _OUTPUT = ("batch_size", "trace", "out", "watch", "delay")
@@ -181,6 +201,7 @@ def run(
     prompt: str | None,
     file: str | None,
     machine: dict[str, Any],
+    supervision: AuditOptions | ClimbOptions | None,
     *,
     fills: bool,
 ) -> None:
@@ -189,6 +210,7 @@ def run(
     from foretell.cli.model import check_rows, introduce, open_engine  # noqa: PLC0415
     from foretell.cli.prompts import gather  # noqa: PLC0415
     from foretell.engine.certificate import recipe_of, stop_of  # noqa: PLC0415
+    from foretell.engine.options import Options  # noqa: PLC0415
     from foretell.recipes.presets import parse  # noqa: PLC0415
 
     asked, title = gather(prompt, file), options["recipe"]
@@ -204,7 +226,11 @@ def run(
     note(template.notes)
     introduce(engine)
     check_rows(engine, 1 if output.watch else min(output.batch_size, len(asked)), template.layout.length)
-    failed = deliver(output, engine, template, asked, title=title)
+    with ExitStack() as stack:
+        supervisor = None
+        if supervision is not None:
+            supervisor = stack.enter_context(supervision.open(engine, template, Options.of(options)))
+        failed = deliver(output, engine, template, asked, title, supervisor)
     if failed:
         raise Exit(code=1)
 
@@ -215,7 +241,14 @@ def _prompt_of(one: FilePrompt, template: RequestTemplate) -> Prompt:
     return MaskedText(one.prompt) if template.fills else one.prompt
 
 
-def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str) -> int:
+def deliver(
+    output: Output,
+    engine: Engine,
+    template: RequestTemplate,
+    asked: list[FilePrompt],
+    title: str,
+    supervisor: Supervisor | None = None,
+) -> int:
     """Decode, and write or print each completion as soon as it is done. Return the number of failed prompts."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
     from foretell.cli.results import Printer, line_of, totals  # noqa: PLC0415
@@ -224,15 +257,22 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
     from foretell.engine.trace_files import save_traces  # noqa: PLC0415
 
     finished: dict[int, Completion] = {}
+    answered: list[FilePrompt] = []  # by an interrupted run
     failed, started = 0, time.perf_counter()
     with ExitStack() as stack:
         ledger = stack.enter_context(_open_ledger(output, engine, template, asked)) if output.out else None
         if ledger is not None and ledger.lines:
             say(f"{count(len(ledger.lines), 'result')} of an interrupted run kept", style="dim")
             failed = ledger.failed
+            answered = [one for one in asked if str(one.id) in ledger.lines]
             asked = [one for one in asked if str(one.id) not in ledger.lines]
         printer = Printer([one.id for one in asked], output.as_json)
-        for index, done in _decode(output, engine, template, asked, title, stack):
+        if supervisor is None:
+            results = _decode(output, engine, template, asked, title, stack)
+        else:
+            tick = _start_progress(len(asked), stack)
+            results = _supervise(supervisor, asked, answered, output, tick)
+        for index, done in results:
             if isinstance(done, Failure):
                 failed += 1
                 where = f"{asked[index].where}: " if asked[index].where else ""
@@ -245,6 +285,8 @@ def deliver(output: Output, engine: Engine, template: RequestTemplate, asked: li
                 printer.add(index, done)
         if output.trace is not None:
             save_traces(output.trace, [one.trace for _, one in sorted(finished.items()) if one.trace is not None])
+    if supervisor is not None and supervisor.state is not None:
+        say(summarise(supervisor.state), style="dim")
     if len(asked) > 1:
         say(totals(list(finished.values()), time.perf_counter() - started), style="dim")
     return failed
@@ -287,6 +329,14 @@ def _decode(
     tick = _start_progress(len(pairs), stack)
     for index, done in engine.generate_iter(pairs, trace=traced, batch_size=output.batch_size, errors="return"):
         yield index, done
+        tick()
+
+
+def _supervise(
+    supervisor: Supervisor, asked: list[FilePrompt], answered: list[FilePrompt], output: Output, tick: Any
+) -> Iterator[tuple[int, Completion | Failure]]:
+    for one in decode(supervisor, asked, answered, output.batch_size, traced=output.trace is not None):
+        yield one
         tick()
 
 

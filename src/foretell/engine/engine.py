@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -226,7 +226,7 @@ class Engine:
     @overload
     def generate_iter(
         self,
-        prompts: Sequence[tuple[Prompt, RequestTemplate]],
+        prompts: Iterable[tuple[Prompt, RequestTemplate]],
         *,
         trace: bool = ...,
         batch_size: int = ...,
@@ -237,7 +237,7 @@ class Engine:
     @overload
     def generate_iter(
         self,
-        prompts: Sequence[tuple[Prompt, RequestTemplate]],
+        prompts: Iterable[tuple[Prompt, RequestTemplate]],
         *,
         trace: bool = ...,
         batch_size: int = ...,
@@ -247,7 +247,7 @@ class Engine:
 
     def generate_iter(
         self,
-        prompts: Sequence[tuple[Prompt, RequestTemplate]],
+        prompts: Iterable[tuple[Prompt, RequestTemplate]],
         *,
         trace: bool = False,
         batch_size: int = 8,
@@ -256,44 +256,48 @@ class Engine:
     ) -> Iterator[tuple[int, Completion]] | Iterator[tuple[int, Completion | Failure]]:
         """Decode prompts, each with its own template; yields (index, completion) in the order in which they finish.
 
-        All requests are checked before the first step. `errors="raise"` raises the first error; "return" yields a
-        `Failure` for each invalid request and then decodes the others. A request can also fail later, for example if
-        the model returns NaN for it; the others are not affected. Errors that the model raises end everything.
-        `observers` are called with every step and the row of each request.
+        All requests of a list are checked before the first step. Those of an iterator are taken from it one by one,
+        whenever fewer than `batch_size` wait or run, so that it can decide late what to decode next.
+        `errors="raise"` raises the first error; "return" yields a `Failure` for each invalid request and decodes the
+        others. A request can also fail later, for example if the model returns NaN for it; the others are not
+        affected. Errors that the model raises end everything. `observers` are called with every step and the row of
+        each request.
         """
         one_of("errors", errors, ("raise", "return"), RequestError)
         scheduler = self._scheduler(batch_size, record=trace)
-        failed: list[tuple[int, Failure]] = []
-        accepted: list[tuple[int, Prompt, RequestTemplate]] = []  # by ticket
-        for index, (prompt, template) in enumerate(prompts):
-            try:
-                scheduler.submit(self.request(prompt, template), *observers)
-            except ForetellError as error:
-                failed.append((index, Failure(error)))
-            else:
-                accepted.append((index, prompt, template))
-        if failed and errors == "raise":
-            raise _name_failed(failed) from failed[0][1].error
-        return self._run(scheduler, failed, accepted, errors)
+        intake = _Intake(self, scheduler, observers)
+        if isinstance(prompts, Sequence):
+            failed = [one for pair in prompts for one in intake.take(*pair)]
+            if failed and errors == "raise":
+                raise _name_failed(failed) from failed[0][1].error
+            return self._run(intake, failed, iter(()), batch_size, errors)
+        return self._run(intake, [], iter(prompts), batch_size, errors)
 
     def _run(
         self,
-        scheduler: Scheduler,
+        intake: _Intake,
         failed: list[tuple[int, Failure]],
-        accepted: list[tuple[int, Prompt, RequestTemplate]],
+        more: Iterator[tuple[Prompt, RequestTemplate]],
+        batch_size: int,
         errors: Literal["raise", "return"],
     ) -> Iterator[tuple[int, Completion | Failure]]:
         yield from failed
+        scheduler = intake.scheduler
+        steps = _take_steps(scheduler, lambda: intake.refill(more, batch_size))
         try:
-            for one in chain.from_iterable(with_threads(filter(None, _take_steps(scheduler)), self.threads)):
-                index, prompt, template = accepted[one.ticket]
-                done = self._complete_or_fail(one, prompt, template)
-                if isinstance(done, Failure) and errors == "raise":
-                    raise _name_failed([(index, done)]) from done.error
-                yield index, done
+            for found in with_threads(filter(None, steps), self.threads):
+                for one in found:
+                    index, done = one if isinstance(one, tuple) else self._finish(one, intake)
+                    if isinstance(done, Failure) and errors == "raise":
+                        raise _name_failed([(index, done)]) from done.error
+                    yield index, done
         finally:
             with _COUNTING:
                 self.usage += scheduler.usage
+
+    def _finish(self, one: Outcome | FailedRequest, intake: _Intake) -> tuple[int, Completion | Failure]:
+        index, prompt, template = intake.accepted.pop(one.ticket)
+        return index, self._complete_or_fail(one, prompt, template)
 
     def _complete_or_fail(
         self, one: Outcome | FailedRequest, prompt: Prompt, template: RequestTemplate
@@ -301,11 +305,12 @@ class Engine:
         if isinstance(one, FailedRequest):
             return Failure(one.error)
         try:
-            return self._complete(one, prompt, template)
+            return self.complete(one, prompt, template)
         except ForetellError as error:  # e.g. the region's pattern takes too long in the final text
             return Failure(error)
 
-    def _complete(self, outcome: Outcome, prompt: Prompt, template: RequestTemplate) -> Completion:
+    def complete(self, outcome: Outcome, prompt: Prompt, template: RequestTemplate) -> Completion:
+        """Return the completion of an outcome of this engine's scheduler."""
         done = completion_of(outcome, template.notes, self.codec, self.spelling, template.stop_strings)
         if not isinstance(prompt, MaskedText):
             return done
@@ -337,7 +342,8 @@ class Engine:
             for one in finished:
                 if isinstance(one, FailedRequest):
                     raise one.error
-                done = self._complete(one, prompt, template)
+                assert isinstance(one, Outcome), "nothing is refilled"
+                done = self.complete(one, prompt, template)
             frame = frames.pop()
             if isinstance(prompt, MaskedText):
                 text = prompt.join(frame.tokens, request.layout, self.codec, self.spelling)
@@ -480,10 +486,47 @@ def _name_failed(failed: list[tuple[int, Failure]]) -> ForetellError:
     return type(failure.error)(f"prompts[{index}]{more} cannot be decoded: {failure}")
 
 
-def _take_steps(scheduler: Scheduler) -> Iterator[list[Outcome | FailedRequest]]:
-    """Run steps until all requests are done, yielding those that each step finishes."""
-    while scheduler.busy:
-        yield scheduler.step()
+@dataclass(slots=True)
+class _Intake:
+    """Checks prompts and submits them as requests."""
+
+    engine: Engine
+    scheduler: Scheduler
+    observers: Sequence[Observer] = ()
+    seen: int = 0
+    accepted: dict[int, tuple[int, Prompt, RequestTemplate]] = field(default_factory=dict)  # by ticket
+
+    def take(self, prompt: Prompt, template: RequestTemplate) -> list[tuple[int, Failure]]:
+        """Submit one prompt. Returns its failure if it cannot be decoded."""
+        index, self.seen = self.seen, self.seen + 1
+        try:
+            request = self.engine.request(prompt, template)
+            ticket = self.scheduler.submit(request, *self.observers, record=template.trace)
+        except ForetellError as error:
+            return [(index, Failure(error))]
+        self.accepted[ticket] = index, prompt, template
+        return []
+
+    def refill(self, more: Iterator[tuple[Prompt, RequestTemplate]], size: int) -> list[tuple[int, Failure]]:
+        """Submit prompts until `size` requests wait or run. Returns the failures of those that cannot be decoded."""
+        failed: list[tuple[int, Failure]] = []
+        while self.scheduler.size < size and (pair := next(more, None)) is not None:
+            failed += self.take(*pair)
+        return failed
+
+
+Finished = Outcome | FailedRequest | tuple[int, Failure]
+
+
+def _take_steps(
+    scheduler: Scheduler, refill: Callable[[], Sequence[Finished]] = lambda: ()
+) -> Iterator[list[Finished]]:
+    """Run steps until all requests are done, yielding those that each step finishes and that `refill` returns."""
+    while True:
+        failed = refill()
+        if not (failed or scheduler.busy):
+            return
+        yield [*failed, *scheduler.step()]
 
 
 def _network(model: Any) -> Any:

@@ -188,6 +188,7 @@ class RequestTemplate:
     stop_strings: tuple[str, ...] = ()
     special_tokens: bool = False
     fills: bool = False  # for texts with masks; each of them has its own layout
+    trace: bool = False  # record every step, also if the call does not ask for traces
 
 
 def _check_type(name: str, value: object) -> None:

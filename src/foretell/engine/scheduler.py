@@ -65,15 +65,23 @@ class Scheduler:
         """Columns of all passes so far."""
         return sum((group.usage(range(len(group.rows))) for group in self._turns), self._usage_of_removed)
 
-    def submit(self, request: Request, *observers: Observer) -> int:
-        """Queue a request, at any time between two steps. Returns its ticket; `observers` see each of its steps."""
+    @property
+    def size(self) -> int:
+        """The number of waiting and running requests."""
+        return len(self._queue) + sum(len(group.rows) for group in self._turns)
+
+    def submit(self, request: Request, *observers: Observer, record: bool = False) -> int:
+        """Queue a request, at any time between two steps. Returns its ticket; `observers` see each of its steps.
+
+        `record` returns a trace of this request, also if the scheduler does not record all of them.
+        """
         kind = request.kind
         if kind not in self._groups:
             if request.recipe.cache.stores:
                 self.model.new_cache(0, 0)  # raises here, and not at the first step, if the model has no cache
             self._groups[kind] = Group(kind[0])
         group = self._groups[kind]
-        recorder = Recorder(request) if self.record else None
+        recorder = Recorder(request) if self.record or record else None
         watching = observers if recorder is None else (recorder.observe, *observers)
         group.waiting.append(Waiting(self.submitted, request, watching, recorder))
         self._queue.append(group)

@@ -41,7 +41,7 @@ class Fill:
             raise RequestError(
                 "texts with masks are read from a file, but none was given: use source=... (--data FILE)"
             )
-        return pick([_example(one) for one in read_prompts(source)], limit, seed)
+        return pick([example_of(one) for one in read_prompts(source)], limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
         return "".join(completion.fills) or None
@@ -50,7 +50,8 @@ class Fill:
         return bool(example.data[LABELLED]) and "".join((answer or "").split()) == example.gold
 
 
-def _example(one: FilePrompt) -> Example:
+def example_of(one: FilePrompt) -> Example:
+    """Return a line of a file as an example. Raises RequestError if its answer cannot be one."""
     if not isinstance(one.prompt, str):
         raise RequestError(f'{one.where}: masks are filled in a "text" or a "prompt", not in "messages"')
     answer = one.answer if isinstance(one.answer, list) else [one.answer]

@@ -42,7 +42,7 @@ class Prompts:
     def examples(self, source: Path | None, limit: int | None, seed: int) -> Sequence[Example]:
         if source is None:
             raise RequestError("prompts are read from a file, but none was given: use source=... (--data FILE)")
-        return pick([_example(one) for one in read_prompts(source)], limit, seed)
+        return pick([example_of(one) for one in read_prompts(source)], limit, seed)
 
     def extract(self, completion: Completion) -> str | None:
         """Return the text of the answer region, or the whole text if there is no region."""
@@ -53,7 +53,8 @@ class Prompts:
         return bool(example.data[LABELLED]) and answer == example.gold
 
 
-def _example(one: FilePrompt) -> Example:
+def example_of(one: FilePrompt) -> Example:
+    """Return a line of a file as an example. Raises RequestError if its answer cannot be one."""
     right = one.answer
     if not is_answer(right):
         raise RequestError(f'{one.where}: "answer" must be a text or a number, got {show(right)}')
@@ -78,7 +79,7 @@ def format_prompts(prompts: Iterable[Given]) -> str:
         raise RequestError(f"prompts must be a file or a list, got {show(prompts)}")
     text = "".join(_format_line(one, number) for number, one in enumerate(prompts, 1))
     for one in parse_prompts(text, LIST, plain=False):
-        _example(one)
+        example_of(one)
     return text
 
 

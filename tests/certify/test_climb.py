@@ -1,0 +1,177 @@
+"""Climbs: bad rungs are rarely taken, good ones soon, and drift leads back down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from foretell.certify.audit import PATIENT, AuditState, Entry, Event, Header, key_of
+from foretell.certify.betting import EProcess, log_wealths, zeros_needed
+from foretell.certify.climb import export
+from foretell.errors import RequestError
+
+RISK, DELTA = 0.1, 0.1
+GOAL: dict[str, Any] = {"model": "m", "model_sha256": "0", "dtype": "float32", "risk": RISK, "confidence": 1 - DELTA}
+GOAL |= {"loss": "answer", "graded": False, "share": 0.5, "against": "full", "climbs": True}
+LADDER = ["full transfer=threshold(0.9)", "full transfer=threshold(0.8)", "full transfer=threshold(0.7)"]
+
+
+def header(rungs: int = 3, **more: Any) -> Header:
+    return Header(**{**GOAL, **more}, rungs=LADDER[:rungs])
+
+
+def entry(state: AuditState, number: int, losses: Sequence[float | None], label: str | None = None) -> Entry:
+    forwards: list[int | None] = [*[20, 10, 5, 4][: len(losses) + 1]]
+    return Entry(number, key_of(number, ""), label, state.serving(label), list(losses), forwards)
+
+
+def climb(state: AuditState, losses: Iterable[Sequence[float]], ahead: int | None = None) -> list[Event]:
+    """Audit requests as `Climb` would: the rung in use, and those above it."""
+    for number, drawn in enumerate(losses, state.audits):
+        wanted = {state.serving(None), *state.explored(ahead)}
+        state.add(entry(state, number, [loss if rung in wanted else None for rung, loss in enumerate(drawn, 1)]))
+    return state.events
+
+
+def draw(seed: int, size: int, *risks: float) -> np.ndarray[Any, Any]:
+    """Return losses [size, rungs] that depend on each other: whoever loses on a rung loses on all worse ones."""
+    return (np.random.default_rng(seed).random((size, 1)) < np.array(risks)).astype(float)
+
+
+def count_taken(losses: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return how many rungs each of many climbs ever takes, given losses [climbs, size, rungs], by the definition."""
+    peaks = np.stack([log_wealths(losses[..., rung], RISK, "above", graded=False).max(axis=1) for rung in range(3)], 1)
+    found: np.ndarray[Any, Any] = np.cumprod(peaks >= -math.log(DELTA), axis=1).sum(axis=1)
+    return found
+
+
+@pytest.mark.parametrize("risks", [(0.101, 0.101, 0.101), (0.02, 0.101, 0.11), (0.0, 0.0, 0.101), (0.101, 0.0, 0.0)])
+def test_a_bad_rung_is_taken_in_at_most_delta_of_the_climbs(risks: tuple[float, ...]) -> None:
+    """Also if a good rung stands behind a bad one, and however the losses of the rungs depend on each other."""
+    runs = 2000
+    losses = (np.random.default_rng(1).random((runs, 500, 1)) < np.array(risks)).astype(float)
+    bad = sum(risk <= RISK for risk in risks[: next(at for at, risk in enumerate(risks) if risk > RISK)])
+    taken = int((count_taken(losses) > bad).sum())
+    assert taken <= stats.binom.ppf(0.999, runs, DELTA)
+    assert (count_taken(losses) >= bad).mean() > 0.95  # good ones are earned
+
+
+@pytest.mark.parametrize("ahead", [None, 1])
+def test_the_state_takes_rungs_by_the_definition(ahead: int | None) -> None:
+    """Testing rungs at the same time changes when they are taken, and never which losses decide."""
+    for seed in range(25):
+        losses = draw(seed, 300, 0.02, 0.06, 0.14)
+        state = AuditState(header(confidence=1 - DELTA))
+        climb(state, losses, ahead)
+        ups = [event for event in state.events if event.kind == "up"]
+        if any(event.kind == "alarm" for event in state.events):
+            continue
+        assert state.rung == len(ups)
+        if ahead is None and not any(test.rejects(DELTA) for test in state.large):
+            assert state.rung == count_taken(losses[None])[0]
+
+
+def test_rungs_ahead_save_audits() -> None:
+    """Three rungs without losses are earned with the audits of one, and one after another with three times as many."""
+    one = zeros_needed(RISK, DELTA, graded=False)
+    for ahead, factor in ((None, 1), (1, 3)):
+        state = AuditState(header())
+        climb(state, draw(0, factor * one - 1, 0, 0, 0), ahead)
+        assert state.rung == factor - 1
+        assert state.needed(state.rung + 1) in (1, 2)  # one more audit, of one in two requests
+        climb(state, draw(0, 1, 0, 0, 0), ahead)
+        assert state.rung == 3
+
+
+def test_a_bad_rung_is_not_explored_any_more() -> None:
+    state = AuditState(header())
+    climb(state, draw(0, 60, 0.0, 0.5, 0.0))
+    assert state.rung == 1
+    assert state.explored() == []
+    assert len(state.losses[2]) < 30
+    assert len(state.losses[3]) == len(state.losses[2])  # nothing above it can be earned, so it is not decoded either
+
+
+def test_the_share_falls_when_nothing_is_left_to_earn_or_it_takes_long() -> None:
+    state = AuditState(header(rest=0.02))
+    assert state.share == 0.5
+    climb(state, draw(0, 60, 0.0, 0.0, 0.0))
+    assert (state.rung, state.share) == (3, 0.02)
+    slow = AuditState(header(1, rest=0.02))
+    patience = PATIENT * zeros_needed(RISK, DELTA, graded=False)
+    losses = np.tile([[0.0]] * 9 + [[1.0]], (patience // 10, 1))  # at exactly eps
+    climb(slow, losses[: patience - 1])
+    assert (slow.rung, slow.share) == (0, 0.5)
+    climb(slow, losses[:1])
+    assert (slow.rung, slow.share, slow.explored()) == (0, 0.02, [1])  # it goes on, less often
+
+
+def test_drift_steps_down_once_per_alarm_and_not_up_again() -> None:
+    state = AuditState(header())
+    climb(state, draw(0, 60, 0.0, 0.0, 0.0))
+    events = climb(state, draw(1, 400, 0.0, 0.4, 0.4))
+    assert [(event.kind, event.rung) for event in events] == [
+        ("up", 0), ("up", 1), ("up", 2), ("alarm", 3), ("down", 3), ("alarm", 2), ("down", 2)
+    ]  # fmt: skip
+    assert (state.rung, state.top, state.explored()) == (1, 1, [])
+    alarms = [event.audits for event in events if event.kind == "alarm"]
+    assert max(alarms) < 120
+    climb(state, draw(2, 300, 0.0, 0.0, 0.0))
+    assert state.rung == 1
+    every = AuditState(header())
+    climb(every, draw(0, 60, 0.0, 0.0, 0.0))
+    climb(every, draw(1, 600, 0.9, 0.9, 0.9))
+    assert (every.rung, every.serving(None)) == (0, 0)  # full decoding
+
+
+def test_an_alarm_of_a_label_steps_down_for_this_label() -> None:
+    state = AuditState(header())
+    climb(state, draw(0, 60, 0.0, 0.0, 0.0))
+    for number in range(600):
+        label = "rare" if number % 25 == 0 else "usual"
+        bad = float(label == "rare")
+        state.add(entry(state, 100 + number, [0.0, 0.0, bad], label))
+    assert [(event.kind, event.label) for event in state.events[3:]] == [("alarm", "rare")]
+    assert (state.serving("rare"), state.serving("usual"), state.serving(None)) == (2, 3, 3)
+
+
+def test_losses_of_a_rung_that_is_no_longer_in_use_raise_no_alarm() -> None:
+    """A request that was answered by another rung is evidence about that one only."""
+    state = AuditState(header(1))
+    late = [entry(state, number, [1.0]) for number in range(500, 540)]  # answered in full
+    climb(state, draw(0, 60, 0.0))
+    assert state.rung == 1
+    for one in late:
+        state.add(one)
+    assert state.rung == 1
+    assert state.recent == [0.0] * len(state.recent)
+
+
+def test_graded_losses_are_tested_by_their_own_bets() -> None:
+    graded, yes_no = AuditState(header(graded=True)), AuditState(header())
+    for state in (graded, yes_no):
+        climb(state, np.full((20, 3), 0.02))
+    same = EProcess(RISK, "above")
+    for _ in range(20):
+        same.add(0.02)
+    assert graded.small[1].log_wealth == same.log_wealth != yes_no.small[1].log_wealth
+
+
+def test_the_rung_in_use_is_exported() -> None:
+    state = AuditState(header(window=24, pins=[]))
+    before = export(state)
+    assert (before.certified, before.recipe, before.speedup) == (False, "full", 1.0)
+    assert "no rung has been earned with 0 audits" in before.says
+    climb(state, draw(0, 60, 0.0, 0.0, 0.3))
+    made = export(state)
+    assert (made.certified, made.recipe, made.rung, made.speedup) == (True, LADDER[1], 1, 4.0)
+    assert (made.risk, made.confidence, made.loss, made.window) == (RISK, 1 - DELTA, "answer", 24)
+    assert 0 < made.upper_bound <= RISK
+    with pytest.raises(RequestError, match="only a climb can be exported"):
+        export(AuditState(replace(header(), climbs=False)))
