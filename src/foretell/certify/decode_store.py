@@ -15,6 +15,7 @@ from foretell.evaluation.run import PreparedEvaluation, Watch, run
 from foretell.evaluation.task_recipe import TaskRecipe
 
 Stage = Callable[[str, int], Watch]  # called with a title and a number of decodings before they start
+BATCHES = 4  # per worker at least: a process takes seconds to start
 LONGEST_NAME = 60  # characters of a folder's name before its hash
 
 
@@ -67,6 +68,9 @@ class DecodeStore:
         missing = [name for name in wanted if name not in there]
         if not missing:
             return there
+        what = bench.evaluation
+        workers = min(what.workers, max(1, len(missing) // (BATCHES * what.batch_size)))
+        bench = replace(bench, evaluation=replace(what, workers=workers))
         return {record.id: record for record in run(bench, self.stage(title, len(missing)), {*wanted})}
 
 
