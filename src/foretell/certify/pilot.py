@@ -39,6 +39,7 @@ OFFSETS = tuple(range(-8, 13, 2))  # levels between the bar of the transfer and 
 CACHES = ("", "cache=dual", "cache=prefix")
 RECHECK = "verify=recheck"
 SURE = 0.98  # a rung that passes with this probability needs no safer rung before it
+SAFER, SLOWER = 2, 1.05  # safer rungs in front if no rung is as sure, each slower by this factor
 HOPELESS = 0.1  # a rung that passes with less is not worth decoding the calibration set
 
 
@@ -284,16 +285,26 @@ class Pilot:
 
     def _trim(self, tried: Tried) -> Tried:
         """Keep the rungs that are worth a test: none that cannot pass, none that a faster one is as likely to pass as,
-        and none before one that is nearly certain to pass."""
-        chances = self._chances(tried)
-        order = sorted(range(len(chances)), key=lambda row: tried.costs[row].sum())  # the fastest first
+        and none before one that is nearly certain to pass.
+
+        If no rung is nearly certain, a few safer ones stay before the others, although the pilot sees no difference.
+        """
+        chances, costs = self._chances(tried), tried.costs.sum(axis=1)
+        order = sorted(range(len(chances)), key=lambda row: costs[row])  # the fastest first
         kept: list[int] = []
         for row in order:
             if chances[row] > max([HOPELESS, *(chances[one] for one in kept)]):
                 kept.append(row)
             if chances[row] >= SURE:
                 break
-        kept = kept[::-1] or [order[-1]]
+        kept = kept or [order[-1]]
+        for _ in range(SAFER):
+            slower = [
+                row for row in order if costs[row] > SLOWER * costs[kept[-1]] and chances[row] >= chances[kept[-1]]
+            ]
+            if chances[kept[-1]] < SURE and slower:
+                kept.append(slower[0])
+        kept = kept[::-1]
         ladder = Ladder(tried.ladder.name, tuple(tried.ladder.rungs[row] for row in kept))
         return replace(tried, ladder=ladder, losses=tried.losses[kept], costs=tried.costs[kept])
 

@@ -1,0 +1,41 @@
+"""runs/tune.py with few problems: the code of `tune` on splits of a pool, and a page that says what it measured."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.test_study import RUNS, numbers
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(RUNS))
+    made = importlib.import_module("tune")
+    for name, value in {"DRAWS": 20, "LIVE": 4}.items():
+        monkeypatch.setattr(made, name, value)
+    return made
+
+
+def test_the_page(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sizes = ["--pool", "56", "--pilot", "16", "--calibration", "24", "--splits", "1", "--risks", "0.3"]
+    places = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(sys, "argv", ["tune.py", "--tasks", "sudoku", "--page", *sizes, *places])
+    script.main()
+    found = numbers(tmp_path, "tune")["tasks"]["sudoku"]
+    (row,) = found["rows"]
+    ways = row["ways"]
+    assert {one["n"] for one in ways.values()} == {16}, "measured on what is held out"
+    assert ways["tune"]["speedup"] > ways["stopping rules alone"]["speedup"] >= 1
+    assert found["live"]["same"] == found["live"]["n"] == 4, "replays equal live decodings"
+    assert found["draws"][0]["above"] <= 1
+    page = (tmp_path / "out" / "tune.md").read_text(encoding="utf8")
+    assert "Live decodings equal their replays in 4 of 4 cases." in " ".join(page.split())
+    stored = next((tmp_path / "work" / "tiny" / "sudoku" / "results").glob("56-0-*.json"))
+    assert json.loads(stored.read_text(encoding="utf8"))["ways"] == ways, "and a second run reads it"
