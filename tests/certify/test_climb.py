@@ -175,3 +175,15 @@ def test_the_rung_in_use_is_exported() -> None:
     assert 0 < made.upper_bound <= RISK
     with pytest.raises(RequestError, match="only a climb can be exported"):
         export(AuditState(replace(header(), climbs=False)))
+
+
+def test_a_rung_is_watched_from_when_it_is_used() -> None:
+    """What was seen of the rung before, or of another rung, does not count."""
+    state = AuditState(header())
+    climb(state, draw(0, 60, 0.0, 0.0, 0.0))
+    assert len(state.recent) == 60 - zeros_needed(RISK, DELTA, graded=False)
+    while state.rung == 3:
+        climb(state, draw(1, 1, 1.0, 1.0, 1.0))
+    assert (state.rung, state.recent, state.evidence()) == (2, [], 1.0)
+    climb(state, draw(1, 1, 0.0, 0.0, 0.0))
+    assert (state.rung, state.recent) == (2, [0.0])

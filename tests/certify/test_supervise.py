@@ -157,7 +157,12 @@ def test_what_a_climb_decodes(start: Start, tmp_path: Path) -> None:
         assert {tuple(task.rung for task in plan[1:]) for plan in plans} == {(), (0, 3)}
         again = made.plan(FilePrompt(300, "Tom has 3 boxes ."))
         assert len(again) == 1  # the same request is not audited twice
-        assert len(made.plan(FilePrompt(0, "Tom has 3 boxes ."))) == 1  # nor is the pilot
+        state.header = replace(state.header, share=1.0)
+        assert [len(made.plan(FilePrompt(number, "Tom has 3 boxes ."))) for number in (0, 1, 400)] == [
+            1,
+            1,
+            3,
+        ]  # the pilot
 
 
 def test_rungs_that_differ_only_in_the_stopping_rule_are_replayed_on_every_full_decoding(
