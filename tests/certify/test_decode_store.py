@@ -91,7 +91,7 @@ def test_long_recipes_have_short_and_distinct_folders(store: DecodeStore) -> Non
 
 
 def test_progress_may_be_ignored() -> None:
-    assert ignore_progress("title", 3)(None) is None  # type: ignore[arg-type, func-returns-value]
+    assert ignore_progress("title", 3)(None) is None  # type: ignore[arg-type]
 
 
 def test_wanted_examples_only(store: DecodeStore, tmp_path: Path, checkpoint: Path) -> None:
