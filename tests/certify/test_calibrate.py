@@ -512,8 +512,8 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "says"),
     [
-        ({}, "give a task or prompts"),
-        ({"task": "choice", "prompts": ["Tom"]}, "not both"),
+        ({}, "give a task, prompts"),
+        ({"task": "choice", "prompts": ["Tom"]}, "one of them"),
         ({"prompts": ["Tom"], "source": "folder"}, "a data folder is only for benchmarks"),
         ({"task": "chioce"}, "did you mean 'choice'"),
         ({"task": "choice", "family": "profet"}, "did you mean 'prophet'"),

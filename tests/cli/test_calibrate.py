@@ -175,7 +175,7 @@ def test_too_few_examples_are_reported_before_and_after(run: Run, checkpoint: Pa
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "give a task or prompts"),
+        ((), "give a task, prompts"),
         (
             ("--task", "choice", "--family", "x"),
             "unknown family 'x' (available: all, entropy, linear, linear-min, log-odds, persistence",
