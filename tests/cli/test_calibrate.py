@@ -87,7 +87,7 @@ def test_it_is_shown_in_plain_words(run: Run, rule: Path, tmp_path: Path) -> Non
     )
     assert "for a window of 24 positions, the answer 2 tokens at 22 against full block_length=8" in shown
     assert "examples 16 of a set of prompts, seed 0 risk at most 0.3 (answer) with confidence 0.9; " in shown
-    assert f"ladder prophet, rung {(found.rung or 0) + 1} of 57 look 1, tested at delta = 0.08" in shown
+    assert f"ladder prophet, rung {(found.rung or 0) + 1} of {len(FACTORS)} look 1, tested at delta = 0.08" in shown
     none = replace(found, certified=False, recipe=found.against, rung=None)
     replace(none, fills=True, pilot=7, compile=True, torch=None).save(tmp_path / "none.json")
     shown = " ".join(run("recipes", tmp_path / "none.json").stdout.split())
