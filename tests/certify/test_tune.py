@@ -16,7 +16,7 @@ import pytest
 import foretell
 from foretell.certify.certification import Looks
 from foretell.certify.decode_store import DecodeStore
-from foretell.certify.ladders import TRANSFERS, Ladder
+from foretell.certify.ladders import TRANSFERS, Ladder, ModelScale
 from foretell.certify.pilot import PilotResult, Tried
 from foretell.certify.risk import binomial_p_values, examples_needed, spend
 from foretell.certify.search import RiskGoal, certify_ladder
@@ -25,6 +25,7 @@ from foretell.certify.tune_report import split_evenly
 from foretell.certify.tune_tables import groups_above, make_tables
 from foretell.engine.certificate import read_certificate
 from foretell.errors import ForetellError, MissingExtraError, RequestError
+from foretell.evaluation import run as module
 from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate
 from foretell.policies.transfer.threshold import Threshold
@@ -198,8 +199,6 @@ def test_an_interrupted_tuning_goes_on(
 
 def test_two_workers_decode_what_one_does(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They start only for enough examples."""
-    from foretell.evaluation import run as module  # noqa: PLC0415
-
     started: list[int] = []
     processes = module._run_in_processes
     monkeypatch.setattr(module, "_run_in_processes", lambda *a: started.append(1) or processes(*a))
@@ -255,8 +254,6 @@ def run_planted(plan: Tuning, folder: Path, ladder: Ladder = LADDER) -> Tuned:
 
 
 def chosen(plan: Tuning, ladder: Ladder) -> PilotResult:
-    from foretell.certify.ladders import ModelScale  # noqa: PLC0415
-
     bars = {name: (0.5,) * 27 for name in ("confidence", "gap", "entropy")}
     count, size = len(ladder.rungs), len(plan.pilot)
     tried = Tried(ladder, np.zeros((count, size)), np.ones((count, size)), np.full(size, 4.0), 4.0)
@@ -269,9 +266,7 @@ def asked_of(made: Tuning) -> list[tuple[str, str, int]]:
     return [(title, recipe, len(ids)) for title, recipe, ids in store.asked]
 
 
-def test_rungs_are_decoded_one_after_the_other_and_given_up_early(
-    bench: PreparedEvaluation, tmp_path: Path
-) -> None:
+def test_rungs_are_decoded_one_after_the_other_and_given_up_early(bench: PreparedEvaluation, tmp_path: Path) -> None:
     """The third rung cannot pass any more after a quarter of the examples; the fourth is never decoded."""
     plan = tuning(bench, 0.0, 0.02, 0.9, 0.0)
     done = run_planted(plan, tmp_path)
@@ -289,7 +284,8 @@ def test_rungs_are_decoded_one_after_the_other_and_given_up_early(
 
 def test_a_later_look_gives_up_as_the_first(bench: PreparedEvaluation, tmp_path: Path) -> None:
     """A rung that passes at 0.08 and not at 0.016 is decoded completely, and fails."""
-    plan = tuning(bench, 0.0, 0.04, 0.9, 0.9)
+    fifth = sorted(draw(0, one.id) for one in tuning(bench, 0, 0, 0, 0).calibration)[4]
+    plan = tuning(bench, 0.0, fifth + 1e-9, 0.9, 0.9)
     first = run_planted(plan, tmp_path)
     p_value = first.search.trials[1].p_value
     assert 0.016 < p_value < 0.08
@@ -353,7 +349,7 @@ def test_every_loss(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("def half(full, fast, example):\n    return (full.text != fast.text) / 2\n")
-    goal = RiskGoal(risk=0.5, confidence=0.9, loss=loss, against="full")
+    goal = RiskGoal(risk=0.2, confidence=0.9, loss=loss, against="full")
     plan = tuning(bench, 0.1, 1.0, 1.0, 1.0, goal=goal)
     found = run_planted(plan, tmp_path / "w")
     changed = sum(draw(0, one.id) < 0.1 for one in plan.calibration)
@@ -450,9 +446,7 @@ def test_values_are_split_into_thirds() -> None:
     assert sum(mask for _, mask in split_evenly(odd)).tolist() == [1] * 7  # type: ignore[attr-defined]
 
 
-def test_the_report_says_what_the_stopping_rule_adds(
-    checkpoint: Path, tmp_path: Path
-) -> None:
+def test_the_report_says_what_the_stopping_rule_adds(checkpoint: Path, tmp_path: Path) -> None:
     """The certified recipe is measured without its rule, too, and planned with other numbers of examples."""
     bench = prepare_bench(checkpoint, tmp_path, 60, ANSWERED)
     rungs = [f"{rung} stop=sure(entropy=0.5)" for rung in LADDER.rungs]
@@ -469,3 +463,94 @@ def test_the_report_says_what_the_stopping_rule_adds(
     assert {40, 300, 10_000} <= {*numbers}
     assert len(numbers) == 9, "seven, the present one, and the next useful one"
     assert all(1.0 <= one["expected_speedup"] <= 4.0 for one in sizes)
+
+
+# Whole tunings of the random model, from every kind of input.
+
+
+def test_prompts_from_a_list_and_from_a_file(checkpoint: Path, tmp_path: Path) -> None:
+    wish: dict[str, Any] = {"pilot": 8, "risk": 0.9, "confidence": 0.9, "options": OPEN, "loss": "text"}
+    file = tmp_path / "prompts.txt"
+    file.write_text("\n".join(prompts(20)))
+    listed = tune(str(checkpoint), prompts=prompts(20), work=tmp_path / "w", **wish).certificate
+    filed = tune(str(checkpoint), prompts=file, out=tmp_path / "tuned.json", **wish).certificate
+    assert replace(filed, examples_sha256="", report=None) == replace(listed, examples_sha256="", report=None)
+    assert (filed.task, filed.window, filed.answer, filed.loss) == (None, 12, None, "text")
+    assert filed.certified
+    assert "stop=" not in filed.recipe.replace("stop_at_eos", ""), "no answer region, no rule"
+    assert filed.options == {"max_new_tokens": 12}
+    engine = foretell.load(checkpoint)
+    fast, full = engine.generate(prompts(20), recipe=tmp_path / "tuned.json"), engine.generate(prompts(20), **OPEN)
+    assert all(one.notes == () for one in fast)
+    assert sum(one.forwards for one in fast) < sum(one.forwards for one in full)
+
+
+def test_texts_with_masks(checkpoint: Path, tmp_path: Path) -> None:
+    texts = [
+        f"{name} has [MASK*{2 + n % 3}] boxes with {n + 2} apples." for n in range(8) for name in ("Tom", "Ann", "He")
+    ]
+    out = tmp_path / "tuned.json"
+    made = tune(str(checkpoint), texts=texts, loss="tokens", risk=0.9, confidence=0.9, pilot=8, out=out)
+    found = made.certificate
+    assert found.certified
+    assert (found.fills, found.window, found.answer, found.task) == (True, None, None, None)
+    assert "it changes at most 90% of the tokens of full decoding, on average" in found.says
+    assert all(" stop=" not in rung for rung in found.rungs)
+    engine = foretell.load(checkpoint)
+    full, fast = engine.fill(texts), engine.fill(texts, recipe=out)
+    assert all(one.notes == () for one in fast)
+    assert sum(one.forwards for one in fast) < sum(one.forwards for one in full)
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ({}, "give a task, prompts, or texts with masks: one of them"),
+        ({"task": "choice", "prompts": prompts(20)}, "one of them"),
+        ({"texts": ["[MASK]"], "prompts": prompts(20)}, "one of them"),
+        ({"task": "choice", "loss": "anwser"}, "did you mean 'answer'"),
+        ({"task": "choice", "cost": "money"}, "unknown cost 'money'"),
+        ({"task": "choice", "risk": 0.0}, "risk must be a number above 0"),
+        ({"task": "choice", "limit": 20, "against": "prophet"}, "a recipe that never stops early, got 'prophet'"),
+        (
+            {"task": "choice", "limit": 20, "against": "full sample=gumbel(temperature=0.5)"},
+            "only greedy decoding can be tuned, got 'full sample=gumbel(temperature=0.5)'",
+        ),
+        ({"task": "choice", "limit": 10}, "tuning needs at least 16 examples, got 10"),
+        ({"task": "choice", "limit": 20, "pilot": 13}, "pilot must be"),
+        ({"task": "choice", "out": "tuned.txt"}, "is written to a .json file, got tuned.txt"),
+        ({"task": "choice", "out": "no/where/tuned.json"}, "there is no folder no/where"),
+        ({"task": "choice", "work": None}, "say where to write the result"),
+        ({"prompts": ["Tom has 4 balls."] * 19 + ["Tom has 4 zeppelin"], "options": OPEN}, "has no 'zeppelin'"),
+    ],
+)
+def test_nonsense_is_refused(checkpoint: Path, tmp_path: Path, wish: dict[str, Any], says: str) -> None:
+    with pytest.raises(ForetellError) as raised:
+        tune(str(checkpoint), **{"work": tmp_path / "w"} | wish)
+    assert says in str(raised.value)
+    assert not [*(tmp_path / "w").rglob("results-*.jsonl")]
+
+
+def test_a_missing_extra_is_found_first(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        assert name == "lab"
+        raise MissingExtraError("install foretell[lab]")
+
+    monkeypatch.setattr("foretell.certify.tune.require_extra", refuse)
+    with pytest.raises(MissingExtraError):
+        tune(str(tmp_path / "no model"), task="choice", work=tmp_path / "w")
+
+
+def test_against_another_recipe(bench: PreparedEvaluation, tmp_path: Path) -> None:
+    """The rungs change that recipe, and the certificate names it."""
+    other = "full steps=12 stop=never"
+    what = replace(bench.evaluation, recipes=(other,), out=tmp_path)
+    plan = Tuning.prepare(what, replace(GOAL, against=other))
+    assert plan.against == other
+    rungs = tuple(f"{other} transfer=threshold(value={bar}) stop=sure(entropy=0.5)" for bar in BARS)
+    store = PlantedStore(plan.bench, **planted(0.0, 0.9, 0.9, 0.9))
+    found = run_planted(replace(plan, store=store), tmp_path, Ladder("mine", rungs)).certificate
+    assert found.against == "full steps=12 block_length=6"
+    assert f"another answer than '{other}' on at most 10%" in found.says
+    alone = found.report["transfer_alone"]  # type: ignore[index]
+    assert alone["recipe"] == "full steps=12 block_length=6 transfer=threshold(value=0.999)"
