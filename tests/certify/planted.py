@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -30,9 +30,16 @@ def prompts(count: int) -> list[str]:
 
 
 def prepare_bench(
-    model: Path, folder: Path, count: int, options: dict[str, Any] = OPEN, against: str = "full", **more: Any
+    model: Path,
+    folder: Path,
+    given: int | Sequence[Any],
+    options: dict[str, Any] = OPEN,
+    against: str = "full",
+    **more: Any,
 ) -> PreparedEvaluation:
-    what = evaluation_for(str(model), None, prompts(count), against, None, folder, options, **more)
+    """Prepare prompts, or so many of those above."""
+    asked = prompts(given) if isinstance(given, int) else given
+    what = evaluation_for(str(model), None, asked, against, None, folder, options, **more)
     return PreparedEvaluation.prepare(what)
 
 
@@ -52,6 +59,7 @@ class PlantedStore(DecodeStore):
     risk: Callable[[Recipe], float] = lambda _: 0.0
     cost: Callable[[Recipe], int] = lambda _: 8
     trace: Trace | None = None
+    always: Collection[str] = ()  # ids of examples that every fast recipe changes
     salt: object = 0  # another one is another draw of the whole population
     asked: list[tuple[str, str, list[str]]] = field(default_factory=list)  # title, recipe and examples of every call
 
@@ -59,7 +67,11 @@ class PlantedStore(DecodeStore):
         self.asked.append((title, recipe, [one.id for one in examples]))
         made = parse(self.resolve(recipe))
         risk, steps = (0.0, STEPS) if is_full(made) else (self.risk(made), self.cost(made))
-        return [self._record(recipe, one.id, draw(self.salt, one.id) < risk, steps) for one in examples]
+        fast = not is_full(made)
+        return [
+            self._record(recipe, one.id, draw(self.salt, one.id) < risk or (fast and one.id in self.always), steps)
+            for one in examples
+        ]
 
     def cases(self, recipe: str, examples: Sequence[Example], title: str = "") -> Any:
         return [

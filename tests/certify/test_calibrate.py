@@ -113,7 +113,7 @@ def test_against_another_recipe(made: Calibrated, checkpoint: Path, home: Path, 
     assert found.certificate.against == "full block_length=16"
     assert found.certificate.chosen.steps == 16
     assert alone.certificate.against == "full steps=16 block_length=16"
-    assert "it gives another answer than 'full' on at most 90% of examples" in found.certificate.says
+    assert "it gives another answer than full decoding on at most 90% of examples" in found.certificate.says
     full = {one.id: one for one in read_records(home / "rule.work")}
     half = {one.id: one for one in read_records(rule.with_suffix(".work"))}
     differs = sum(half[name].answer != full[name].answer for name in full) / EXAMPLES

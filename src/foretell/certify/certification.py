@@ -155,7 +155,7 @@ class Certification:
             says = f"its loss {loss.name} is {most} on average over {like} {mean}"
         else:
             says = f"it {loss.about} on {most} of {like} ({round(chosen.empirical_risk * count)} of those)"
-        if goal.against is not None:
+        if goal.against not in (None, "full"):
             says = says.replace("full decoding", repr(goal.against))
         shared = f"; {searches} ladders were tested and share delta" if searches > 1 else ""
         again = f"; look {look} at this calibration set" if look > 1 else ""

@@ -28,6 +28,7 @@ from foretell.evaluation.benchmark import Example
 from foretell.evaluation.records import Record
 from foretell.loop.protocols import Stop
 from foretell.policies.stop.families import FAMILIES, Family, with_token_clock
+from foretell.policies.stop.never import Never
 from foretell.policies.stop.sure import Sure
 from foretell.recipes.presets import parse
 from foretell.recipes.text import format_value
@@ -257,7 +258,7 @@ class Pilot:
 
     def _live_variants(self, best: Tried) -> list[Tried]:
         """Return what replay cannot tell: the best ladder with its commits rechecked, if that may be faster."""
-        if "stop=" not in best.ladder.rungs[0]:
+        if parse(self.store.resolve(best.ladder.rungs[0])).stop == Never():
             return []
         middle = int(np.abs(best.speedups - best.expected).argmin())
         one = self._measure(

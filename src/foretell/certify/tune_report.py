@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretell.certify.betting import Array, bounds
+from foretell.certify.decode_store import DecodeStore
 from foretell.certify.ladders import TOLERANCES
 from foretell.certify.pilot import PilotResult, Tried
 from foretell.certify.risk import next_useful
@@ -39,7 +40,7 @@ def make_report(
     rung = None if chosen is None else chosen.rung
     return {
         "scale": _scale_table(pilot),
-        "tried": [_tried_row(one) for one in pilot.tried],
+        "tried": [_tried_row(one, tuning.store) for one in pilot.tried],
         "rounds": [{"examples": count, "stacks": list(names)} for count, names in pilot.rounds],
         "frontier": [
             {
@@ -70,12 +71,13 @@ def _scale_table(pilot: PilotResult) -> list[dict[str, float]]:
     return rows
 
 
-def _tried_row(one: Tried) -> dict[str, Any]:
+def _tried_row(one: Tried, store: DecodeStore) -> dict[str, Any]:
     best = int(np.abs(one.speedups - one.expected).argmin())
     return {
         "ladder": one.ladder.name,
         "expected_speedup": one.expected,
         "recipe": one.ladder.rungs[best],
+        "stops": parse(store.resolve(one.ladder.rungs[best])).stop != Never(),
         "risk": float(one.losses[best].mean()),
         "speedup": float(one.speedups[best]),
         "examples": one.losses.shape[1],
@@ -87,7 +89,7 @@ def _transfer_alone(tuning: Tuning, rung: str, full: Sequence[Record]) -> dict[s
     if parse(tuning.store.resolve(rung)).stop == Never():
         alone, stops = rung, False
     else:
-        alone, stops = f"{rung[: rung.index(' stop=')]}", True
+        alone, stops = rung[: rung.rindex(" stop=")], True  # the last one: `against` may name one, too
     found = tuning.measure(alone, full, len(tuning.calibration), "calibration: the transfer alone")
     return {
         "recipe": tuning.store.resolve(alone),

@@ -41,7 +41,7 @@ def _frontier(found: Certificate, report: Mapping[str, Any]) -> Table:
 def _tried(report: Mapping[str, Any]) -> Table:
     """Return the best ladders on the pilot, always with the best that has no stopping rule."""
     listed = report["tried"][:MOST_TRIED]
-    alone = next((one for one in report["tried"] if " stop=" not in one["recipe"]), None)
+    alone = next((one for one in report["tried"] if not one["stops"]), None)
     rows = [
         (one["ladder"], f"{one['expected_speedup']:.2f}x", f"{one['risk']:.2%}", f"{one['speedup']:.2f}x")
         for one in [*listed, *([] if alone is None or alone in listed else [alone])]
