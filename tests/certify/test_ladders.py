@@ -124,3 +124,12 @@ def test_rounding_keeps_the_order() -> None:
     assert shares == sorted(shares)
     assert sizes == sorted(sizes)
     assert len({*shares}) > 50
+
+
+def test_levels_below_the_scale_halve_the_odds_of_a_wrong_draft() -> None:
+    bars = {"confidence": (0.9, 0.5), "gap": (3.0, 1.0), "entropy": (0.2, 0.8)}
+    scale = ModelScale(bars, bars, drafts=9, wrong=3)
+    assert scale.bar("confidence", -2) == pytest.approx(0.95)
+    assert scale.bar("confidence", -12) == pytest.approx(1 - 0.1 / 64)
+    assert scale.bar("gap", -2) == pytest.approx(3 + math.log(2))
+    assert scale.bar("entropy", -4) == pytest.approx(0.05)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,7 +25,7 @@ from foretell.certify.tune_tables import groups_above, make_tables
 from foretell.engine.certificate import read_certificate
 from foretell.errors import ForetellError, MissingExtraError, RequestError
 from foretell.evaluation import run as module
-from foretell.evaluation.records import Record, read_records
+from foretell.evaluation.records import Record
 from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate
 from foretell.policies.transfer.threshold import Threshold
 from foretell.recipes.presets import parse
@@ -254,7 +253,7 @@ def run_planted(plan: Tuning, folder: Path, ladder: Ladder = LADDER) -> Tuned:
 
 
 def chosen(plan: Tuning, ladder: Ladder) -> PilotResult:
-    bars = {name: (0.5,) * 27 for name in ("confidence", "gap", "entropy")}
+    bars = dict.fromkeys(("confidence", "gap", "entropy"), (0.5,) * 27)
     count, size = len(ladder.rungs), len(plan.pilot)
     tried = Tried(ladder, np.zeros((count, size)), np.ones((count, size)), np.full(size, 4.0), 4.0)
     return PilotResult(ModelScale(bars, bars, 9, 3), tried, tried, (tried,), ((size, ("mine",)),))

@@ -35,7 +35,7 @@ PILOT = 100  # requests
 EXPLORE = 0.2  # the share of audited requests during the climb
 REST = 0.02  # and afterwards
 SPACING = 3  # levels of TOLERANCES between two rungs
-CAUTION = (64, 16, 4)  # the pilot shows few wrong drafts, so the first bars are nearer to 1 than any of them, by these
+CAUTIOUS = (-12, -8, -4)  # levels of the first rungs: the pilot shows few wrong drafts
 SAFER = 2  # settings of a family between the boldest stop without a loss in the pilot, and the one on the ladder
 
 
@@ -152,8 +152,7 @@ def place_ladder(
     scale = ModelScale.of([done.trace for _, done in pilot if done.trace is not None])
     base = full.recipe if full.fills else replace(full.recipe, stop_at_eos=True)
     make = TRANSFERS["threshold"].make
-    bars = [scale.bar("confidence", level) for level in range(0, len(TOLERANCES), SPACING)]
-    bars = [*(1 - (1 - bars[0]) / factor for factor in CAUTION), *bars]
+    bars = [scale.bar("confidence", level) for level in (*CAUTIOUS, *range(0, len(TOLERANCES), SPACING))]
     transfers = [replace(base, transfer=make(bar)) for bar in bars]
     return list(dict.fromkeys([*_place_stop(subject, pilot, full, share), *transfers]))
 

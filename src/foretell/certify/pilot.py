@@ -36,11 +36,12 @@ from foretell.recipes.text import format_value
 START = 32  # examples of the first round
 FIRST_LEVELS = (5, 11, 17, 23)  # indices of TOLERANCES that the first round tries
 WIDEST = 5  # levels tried on either side of the best one, in the last round
+CAUTIOUS = (12, 8, 4)  # and these before them, because a pilot without a loss does not show a small risk
 OFFSETS = tuple(range(-8, 13, 2))  # levels between the bar of the transfer and that of the stopping rule
 CACHES = ("", "cache=dual", "cache=prefix")
 RECHECK = "verify=recheck"
 SURE = 0.98  # a rung that passes with this probability needs no safer rung before it
-SAFER, SLOWER = 2, 1.05  # safer rungs in front if no rung is as sure, each slower by this factor
+SAFER, SLOWER = 3, 1.05  # safer rungs in front if no rung is as sure, each slower by this factor
 HOPELESS = 0.1  # a rung that passes with less is not worth decoding the calibration set
 
 
@@ -53,8 +54,8 @@ class StopKind:
     setting: Callable[[float], float]  # from a bar of that measure
 
     def rule(self, scale: ModelScale, level: int) -> Stop:
-        """Return the rule at a level; levels beyond the scale are its ends."""
-        bar = scale.bar(self.measure, min(max(level, 0), len(TOLERANCES) - 1))
+        """Return the rule at a level; levels after the last one are the last one."""
+        bar = scale.bar(self.measure, min(level, len(TOLERANCES) - 1))
         return with_token_clock(self.family).rule(round_size(self.setting(bar)))
 
 
@@ -216,8 +217,9 @@ class Pilot:
     def _finish(self, stack: Stack, scale: ModelScale, levels: Sequence[int]) -> Tried:
         """Decode all examples with a stack, at every level around the best one so far."""
         middle = levels[len(levels) // 2]
-        around = range(max(0, middle - WIDEST), min(len(TOLERANCES), middle + WIDEST + 1))
-        return self._try(stack, scale, [*around], len(self.examples))
+        first, last = middle - WIDEST, min(middle + WIDEST, len(TOLERANCES) - 1)
+        safer = [first - distance for distance in CAUTIOUS]
+        return self._try(stack, scale, [*safer, *range(first, last + 1)], len(self.examples))
 
     def _with_stops(self, tried: Tried, scale: ModelScale) -> list[Tried]:
         """Return the ladder with stopping rules on top, replayed on its traces: one ladder per family and offset.
