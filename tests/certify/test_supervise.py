@@ -148,7 +148,7 @@ def test_what_a_climb_decodes(start: Start, tmp_path: Path) -> None:
         live = [rung for rung in range(1, top + 1) if rung not in made._free]
         assert {tuple(task.rung for task in plan[1:]) for plan in plans} == {(), tuple(live)}
         assert 15 <= sum(len(plan) > 1 for plan in plans) <= 45
-        state.rung = 2
+        state.rung = state.earned = 2
         plans = [made.plan(FilePrompt(number, "Tom has 3 boxes .")) for number in range(200, 260)]
         assert all(plan[0].rung == 2 for plan in plans)
         assert {tuple(task.rung for task in plan[1:]) for plan in plans} == {(), (0, *range(3, top + 1))}
@@ -186,6 +186,6 @@ def test_rungs_that_differ_only_in_the_stopping_rule_are_replayed_on_every_full_
         faster = state_of(made).speedup(1)
         assert faster is not None
         assert faster > 1
-        state_of(made).rung = 1
+        state_of(made).rung = state_of(made).earned = 1
         (task,) = made.plan(FilePrompt(30, "Tom has 3 boxes ."))
         assert (task.rung, task.template.trace) == (1, False)  # not decoded in full, so not replayed

@@ -296,8 +296,8 @@ class AuditState:
             self._use_fastest()
 
     def _fastest(self, last: int) -> int:
-        """Return the earned rung, up to `last`, that has needed the fewest forwards; the safest of equal ones."""
-        return max(range(min(last, self.earned) + 1), key=lambda rung: self.speedup(rung) or 0.0)
+        """Return the rung up to `last` that has needed the fewest forwards; the safest of equal ones."""
+        return max(range(last + 1), key=lambda rung: self.speedup(rung) or 0.0)
 
     def _use_fastest(self) -> None:
         """Use the fastest earned rung, with new drift tests if it is another one.
