@@ -39,7 +39,10 @@ def entry(
 
 
 def climb(
-    state: AuditState, losses: Iterable[Sequence[float]], ahead: int | None = None, costs: Sequence[int] = (20, 10, 5, 4)
+    state: AuditState,
+    losses: Iterable[Sequence[float]],
+    ahead: int | None = None,
+    costs: Sequence[int] = (20, 10, 5, 4),
 ) -> list[Event]:
     """Audit requests as `Climb` would: the rung in use, and those that are not earned yet."""
     for number, drawn in enumerate(losses, state.audits):

@@ -18,7 +18,20 @@ from foretell.engine.prompt_files import FilePrompt
 from tests.cli.conftest import Run
 from tests.cli.test_audit import rows, write_prompts
 
-EASY = ("--risk", "0.4", "--confidence", "0.8", "--pilot", "4", "--explore", "0.6", "--batch-size", "4", "--loss", "tokens")
+EASY = (
+    "--risk",
+    "0.4",
+    "--confidence",
+    "0.8",
+    "--pilot",
+    "4",
+    "--explore",
+    "0.6",
+    "--batch-size",
+    "4",
+    "--loss",
+    "tokens",
+)
 
 
 @pytest.fixture(autouse=True)
