@@ -9,7 +9,7 @@ completion, the first losses would be too small. So every test is an e-process, 
 
 The risk of the rung in use is tested against "at most eps". The tests of one rung share the error probability delta:
 one half is for all requests together, the other one for labels, the j-th label that appears getting 1 / (j (j + 1)) of
-it. In a climb the k-th recipe that comes into use gets 1 / (k (k + 1)) of delta. These shares add up to at most 1, so the
+it. In a climb the k-th rung that comes into use gets 1 / (k (k + 1)) of delta. These shares add up to at most 1, so the
 probability of any false alarm is at most delta, however long the log becomes.
 """
 
