@@ -67,7 +67,7 @@ def test_a_bad_rung_that_is_used_is_counted(script: Any, monkeypatch: pytest.Mon
 
     class Lucky:
         def integers(self, _: int, size: int) -> Any:
-            return np.zeros(size, dtype=int)
+            return np.repeat([0, 1], size // 2)
 
         def random(self) -> float:
             return 0.0
@@ -77,6 +77,7 @@ def test_a_bad_rung_that_is_used_is_counted(script: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(script.np.random, "default_rng", lambda seed: Lucky())
     found = script.run_climbs(pool, setting, 200, 2)
     assert found.used_bad == found.earned_bad == 1
+    assert (found.used, found.alarms) == (1, 1.0)  # when the losses come
     slow = replace(pool, forwards=[[20, 10, 15]] * 2)
     found = script.run_climbs(slow, setting, 200, 2)
     assert (found.used, found.used_bad, found.earned_bad) == (1, 0, 1)  # the fastest is used, not the last
