@@ -44,7 +44,8 @@ def test_a_climb(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     words = ("generate", checkpoint, "--file", file, "--out")
     result = run(*words, out, *EASY)
     assert "pilot of 4 requests done: a ladder of " in result.stderr
-    assert "rung 1 of " in result.stderr
+    assert "rung 1 of 6 earned with " in result.stderr
+    assert "of 6, the fastest earned one, is used from now on: full" in result.stderr
     log = tmp_path / "out.jsonl.climb.jsonl"
     state = read_log(log)
     assert state.rung >= 1
@@ -66,7 +67,8 @@ def test_a_climb(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     assert (found.certified, found.rung, found.loss) == (True, state.rung - 1, "tokens")
     again = run("generate", checkpoint, "Tom has 3 boxes .", "-r", tmp_path / "tuned.json")
     assert "warning" not in again.stderr
-    assert json.loads(run("audit", log, "--json").stdout)["rung"] == state.rung
+    told = json.loads(run("audit", log, "--json").stdout)
+    assert (told["rung"], told["earned"]) == (state.rung, state.earned)
     more = run(*words, tmp_path / "more.jsonl", *EASY, "--state", log)  # all of these requests are in the log
     assert "pilot" not in more.stderr
     assert sum(row["forwards"] for row in rows(tmp_path / "more.jsonl")) < sum(row["forwards"] for row in made)
