@@ -40,7 +40,7 @@ def _choose_the_same_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_climb(run: Run, checkpoint: Path, tmp_path: Path) -> None:
-    file, out = write_prompts(tmp_path / "p.jsonl", 30), tmp_path / "out.jsonl"
+    file, out = write_prompts(tmp_path / "p.jsonl", 24), tmp_path / "out.jsonl"
     words = ("generate", checkpoint, "--file", file, "--out")
     result = run(*words, out, *EASY)
     assert "pilot of 4 requests done: a ladder of " in result.stderr
