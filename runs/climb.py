@@ -218,10 +218,10 @@ def plot(results: Sequence[Result]) -> Figure:
         heights = spread_labels([curve[-1] for curve in curves])
         for colour, one, curve, height in zip(COLOURS, results, curves, heights, strict=False):
             axes.plot(one.requests, curve, color=colour)
-            name = f"{one.pool}, {one.setting.risk:.0%}: {curve[-1]:.1f}x"
+            name = f"{one.pool}, risk {one.setting.risk:.0%}: {curve[-1]:.1f}x"
             axes.annotate(name, (one.requests[-1] * 1.15, height), color=colour, va="center", fontsize=8)
         axes.set(xscale="log", yscale="log", xlabel="requests seen after the pilot", title=title)
-        axes.set_xlim(right=results[0].requests[-1] * 12)  # room for the names
+        axes.set_xlim(right=results[0].requests[-1] * 20)  # room for the names
         axes.set_xticks([100, 1000, 10_000], ["100", "1,000", "10,000"])
         ticks = [0.5, 1, 2, 4, 8]
         axes.set_yticks(ticks, [f"{tick:g}x" for tick in ticks])
@@ -249,9 +249,9 @@ def describe(pools: Sequence[Pool], results: Sequence[Result], climbs: int) -> l
     lines.append(
         prose(
             f"`generate --risk` on streams of {requests:,} requests, drawn with replacement from pools of decoded",
-            f"problems ({size}): {climbs} simulated climbs per line of the first table, {CONFIDENCE:.0%} confidence.",
+            f"problems ({size}): {climbs} simulated climbs per setting, {CONFIDENCE:.0%} confidence.",
             f"The ladder of a pool was placed once, by {PILOT} other problems. Losses and forward passes are those",
-            "of real decodings; only the streams are simulated. The risk of a rung is its mean loss in its pool, so",
+            "of real decodings (stopping rules are replayed on traces); only the streams are simulated. The risk of a rung is its mean loss in its pool, so",
             "it is known which rungs are bad: those whose risk is above the one that is allowed.",
             f"Made by `python runs/climb.py --tasks {' '.join(pool.name for pool in pools)}`.",
         )
@@ -260,11 +260,12 @@ def describe(pools: Sequence[Pool], results: Sequence[Result], climbs: int) -> l
     lines.append(
         prose(
             f"{bad} of {climbs * len(results):,} climbs ever used a bad rung;",
-            f"{worst.used_bad:.1%} on the worst line, where delta = {delta:.0%} is allowed.",
+            f"{worst.used_bad:.1%} in the worst setting, where delta = {delta:.0%} is allowed.",
             '"Answers" counts the forward passes that the answers took, "with audits" also the ones of decoding',
             "requests again, in full and with rungs that are not earned yet; both over the whole stream, and over its",
             f"last {LATE:.0%}. `explore` is the share of requests that is audited during the climb, {REST:.0%}",
-            "afterwards; `ahead` the number of rungs that are tested at the same time.",
+            "afterwards; `ahead` the number of rungs that are tested at the same time. The picture shows the first",
+            "line of each pool.",
         )
     )
     speeds = ("answers", "with audits", "answers, late", "with audits, late")
@@ -288,17 +289,24 @@ def describe(pools: Sequence[Pool], results: Sequence[Result], climbs: int) -> l
 
 def describe_parts(pools: Sequence[Pool], results: Sequence[Result]) -> list[str]:
     """Return a table of what the stopping rule and the transfers add, each alone and both."""
-    rows = []
+    rows, delayed = [], []
     for pool in pools:
         risk = next(one.setting.risk for one in results if one.pool == pool.name)
         mine = [
             one for one in results if one.pool == pool.name and one.setting == Setting(risk, ladder=one.setting.ladder)
         ]
         found = {one.setting.ladder: f"{one.served[-1]:.2f}x, {one.total[-1]:.2f}x" for one in mine}
+        speed = {one.setting.ladder: one.served[-1] for one in mine}
+        delayed += [pool.name] if speed.get("transfers", 0.0) > speed["all"] else []
         parts = [found.get(name, "") for name in ("stop", "transfers", "all")]
         rows.append((pool.name, f"{risk:.0%}", *(parts if "stop" in found else ["no such rung", parts[2], parts[2]])))
     lines = ["", "## What the stopping rule and the transfers add"]
     lines.append("Climbs on a part of the ladder: answers, and with audits, over the whole stream.")
+    if delayed:
+        lines.append(
+            "Rungs are earned in order, so a stopping rule with a risk near the allowed one delays all behind it:"
+        )
+        lines.append(f"on {' and '.join(delayed)}, transfers alone answer faster than both.")
     return lines + table(("pool", "risk", "stopping rule alone", "transfers alone", "both"), rows, words=1)
 
 

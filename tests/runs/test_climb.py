@@ -86,6 +86,12 @@ def test_a_bad_rung_that_is_used_is_counted(script: Any, monkeypatch: pytest.Mon
 def test_parts_of_a_ladder(script: Any) -> None:
     pool = script.Pool("pool", "answer", False, ["a", "b", "c"], [2], LOSSES, [[20, 10, 5, 2]] * 200)
     stops, others = pool.only(stops=True), pool.only(stops=False)
+    settings = [script.Setting(0.1, ladder=ladder) for ladder in ("all", "stop", "transfers")]
+    results = [script.run_climbs(pool, setting, 1500, 2) for setting in settings]
+    results[0] = replace(results[0], served=[1.5])
+    results[2] = replace(results[2], served=[1.9])
+    assert "on pool, transfers alone answer faster than both." in script.describe_parts([pool], results)
+    assert "delays" not in " ".join(script.describe_parts([pool], [replace(results[0], served=[2.0]), *results[1:]]))
     assert (stops.rungs, stops.free, stops.forwards[0], stops.losses[1]) == (["b"], [1], [20, 5], [0.0])
     assert (others.rungs, others.free, others.forwards[0], others.losses[1]) == (
         ["a", "c"],
@@ -101,6 +107,6 @@ def test_the_page(script: Any) -> None:
     assert "## pool" in lines
     assert any("`b` | 5.00% | 4.00x" in line for line in lines)
     page = " ".join(" ".join(lines).split())
-    assert "0 of 2 climbs ever used a bad rung; 0.0% on the worst line, where delta = 5% is allowed" in page
+    assert "0 of 2 climbs ever used a bad rung; 0.0% in the worst setting, where delta = 5% is allowed" in page
     assert np.isfinite(results[0].served).all()
     assert script.plot(results).axes
