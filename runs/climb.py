@@ -251,7 +251,8 @@ def describe(pools: Sequence[Pool], results: Sequence[Result], climbs: int) -> l
             f"`generate --risk` on streams of {requests:,} requests, drawn with replacement from pools of decoded",
             f"problems ({size}): {climbs} simulated climbs per setting, {CONFIDENCE:.0%} confidence.",
             f"The ladder of a pool was placed once, by {PILOT} other problems. Losses and forward passes are those",
-            "of real decodings (stopping rules are replayed on traces); only the streams are simulated. The risk of a rung is its mean loss in its pool, so",
+            "of real decodings (stopping rules are replayed on traces); only the streams are simulated.",
+            "The risk of a rung is its mean loss in its pool, so",
             "it is known which rungs are bad: those whose risk is above the one that is allowed.",
             f"Made by `python runs/climb.py --tasks {' '.join(pool.name for pool in pools)}`.",
         )
