@@ -5,7 +5,7 @@
 
 Each problem of a pool is decoded once in full and once with every rung of the ladder that a pilot places, as `generate
 --risk` does. Requests are then drawn from the pool with replacement, so that long streams cost nothing and the risk of
-every rung is known: it is its mean loss in the pool.
+every rung is known: it is its mean loss in the pool. Pools are stored, so a run that was interrupted goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -42,8 +43,10 @@ from results_page import RESULTS
 from shared import ROOT, SEED, TASKS, run_script
 
 REQUESTS = 20_000  # per climb
-CLIMBS = 20  # per setting
+CLIMBS = 50  # per setting
+CONFIDENCE = 0.95
 POINTS = 40  # of a curve
+LATE = 0.1  # the last share of a stream
 RISKS, GRADED_RISKS = (0.01, 0.02), (0.03, 0.05)
 ANTIBODIES = ("sapiens-vh", "sapiens-vl")
 MASKED = 0.5  # share of residues
@@ -61,12 +64,24 @@ class Pool:
     losses: list[list[float]]
     forwards: list[list[int]]
 
+    def only(self, *, stops: bool) -> Pool:
+        """Return the pool with the rungs of the ladder that are stopping rules, or with the others."""
+        rungs = [rung for rung in range(1, len(self.rungs) + 1) if (rung in self.free) == stops]
+        return replace(
+            self,
+            rungs=[self.rungs[rung - 1] for rung in rungs],
+            free=[at for at, rung in enumerate(rungs, 1) if rung in self.free],
+            losses=[[row[rung - 1] for rung in rungs] for row in self.losses],
+            forwards=[[row[rung] for rung in (0, *rungs)] for row in self.forwards],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     risk: float
     explore: float = EXPLORE
     ahead: int | None = None
+    ladder: str = "all"  # rungs; or "stop", "transfers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +93,12 @@ class Result:
     requests: list[int]  # at which the curves are measured
     served: list[float]  # full decoding's forwards divided by those of the answers, for requests up to there
     total: list[float]  # the same, with what audits cost
-    rung: float  # in use at the end
-    best: int  # the last rung before the first with a risk above eps
-    wrong: float  # share of climbs that ever used a rung with a risk above eps
-    earned: list[float | None]  # median number of requests after which each rung was taken, if half of the climbs did
+    late: tuple[float, float]  # both for the last requests only
+    used_bad: float  # share of climbs that ever used a rung with a risk above eps
+    earned_bad: float  # share of climbs that ever earned one
+    alarms: float  # per climb
+    used: int  # the rung that most climbs used at the end
+    earned: list[float | None]  # median number of requests after which each rung was earned, if half of the climbs did
 
 
 def make_pool(engine: Engine, name: str, asked: Sequence[FilePrompt], full: RequestTemplate, loss: str) -> Pool:
@@ -119,125 +136,201 @@ def make_pool(engine: Engine, name: str, asked: Sequence[FilePrompt], full: Requ
     )
 
 
-def simulate(pool: Pool, setting: Setting, requests: int, seed: int) -> tuple[Any, AuditState, dict[int, int]]:
-    """Return forwards [requests, 3] (full decoding, answers, audits), the last state, and when rungs were taken."""
+@dataclass(frozen=True, slots=True)
+class Climbed:
+    """One climb."""
+
+    costs: Any  # forwards [requests, 3]: full decoding, answers, audits
+    used: set[int]  # rungs
+    last: int  # the rung in use at the end
+    earned: dict[int, int]  # requests after which rungs were earned
+    alarms: int
+
+
+def simulate(pool: Pool, setting: Setting, requests: int, seed: int) -> Climbed:
+    """Climb on a stream from a pool, as `Climb` does it."""
     rng = np.random.default_rng(seed)
     header = Header(
-        model="", model_sha256="", dtype=None, risk=setting.risk, confidence=0.95, loss=pool.loss, graded=pool.graded,
-        share=setting.explore, rest=REST, against="full", rungs=pool.rungs, climbs=True, seed="",
+        model="", model_sha256="", dtype=None, risk=setting.risk, confidence=CONFIDENCE, loss=pool.loss,
+        graded=pool.graded, share=setting.explore, rest=REST, against="full", rungs=pool.rungs, climbs=True, seed="",
     )  # fmt: skip
-    state, taken = AuditState(header), dict[int, int]()
+    state, earned, all_used = AuditState(header), dict[int, int](), set[int]()
     costs = np.zeros((requests, 3))
     for number, at in enumerate(rng.integers(len(pool.losses), size=requests)):
         forwards, used, chosen = pool.forwards[at], state.rung, rng.random() < state.share
-        explored = state.explored(setting.ahead)
-        in_full = chosen or used == 0
-        live = {*explored, *([used] if used else [])} - set(pool.free) if chosen else set[int]()
-        wanted = live | {rung for rung in explored if rung in pool.free and in_full}
-        if chosen and used:
-            wanted.add(used)
-        extra = sum(forwards[rung] for rung in live if rung != used) + (forwards[0] if chosen and used else 0)
+        all_used.add(used)
+        explored = set(state.explored(setting.ahead)) - {used}
+        live = explored - set(pool.free) if chosen else set[int]()
+        replayed = explored & set(pool.free) if chosen or used == 0 else set[int]()
+        extra = sum(forwards[rung] for rung in live) + (forwards[0] if chosen and used else 0)
         costs[number] = forwards[0], forwards[used], extra
+        wanted = live | replayed | ({used} if chosen and used else set[int]())
         if not wanted:
             continue
         losses = [loss if rung in wanted else None for rung, loss in enumerate(pool.losses[at], 1)]
-        for event in state.add(Entry(number, str(number), None, used, losses, [*forwards])):
-            if event.kind == "up":
-                taken.setdefault(event.rung + 1, number + 1)
-    return costs, state, taken
+        taken = [one if rung in {0, *wanted} else None for rung, one in enumerate(forwards)]
+        for event in state.add(Entry(number, str(number), None, used, losses, taken)):
+            if event.kind == "earned":
+                earned[event.rung] = number + 1
+    alarms = sum(event.kind == "alarm" for event in state.events)
+    return Climbed(costs, all_used, state.rung, earned, alarms)
 
 
 def run_climbs(pool: Pool, setting: Setting, requests: int, climbs: int) -> Result:
     """Return the mean over many climbs on streams from one pool."""
-    risks = np.mean(pool.losses, axis=0)
-    best = int(np.cumprod(risks <= setting.risk).sum())
+    if setting.ladder != "all":
+        pool = pool.only(stops=setting.ladder == "stop")
+    bad = {rung for rung, risk in enumerate(np.mean(pool.losses, axis=0), 1) if risk > setting.risk + 1e-9}
+    made = [simulate(pool, setting, requests, SEED + seed) for seed in range(climbs)]
+    costs = np.sum([one.costs for one in made], axis=0)
+    total = costs.cumsum(axis=0)
     points = np.unique(np.geomspace(50, requests, POINTS).astype(int))
-    total, rungs, wrong, taken = np.zeros((requests, 3)), 0.0, 0.0, list[dict[int, int]]()
-    for seed in range(climbs):
-        costs, state, when = simulate(pool, setting, requests, SEED + seed)
-        total += costs.cumsum(axis=0)
-        rungs += state.rung / climbs
-        wrong += any(rung > best for rung in when) / climbs
-        taken.append(when)
-    at = points - 1
+    at, late = points - 1, costs[-int(LATE * requests) :].sum(axis=0)
     numbers = range(1, len(pool.rungs) + 1)
-    earned = [sorted(when.get(rung, requests + 1) for when in taken)[climbs // 2] for rung in numbers]
+    earned = [sorted(one.earned.get(rung, requests + 1) for one in made)[climbs // 2] for rung in numbers]
+    print(f"{pool.name}: {climbs} climbs, {setting}", flush=True)
     return Result(
-        pool.name,
-        setting,
-        points.tolist(),
-        (total[at, 0] / total[at, 1]).round(3).tolist(),
-        (total[at, 0] / (total[at, 1] + total[at, 2])).round(3).tolist(),
-        round(rungs, 2),
-        best,
-        round(wrong, 3),
-        [None if one > requests else one for one in earned],
+        pool=pool.name,
+        setting=setting,
+        requests=points.tolist(),
+        served=(total[at, 0] / total[at, 1]).round(3).tolist(),
+        total=(total[at, 0] / (total[at, 1] + total[at, 2])).round(3).tolist(),
+        late=(round(late[0] / late[1], 3), round(late[0] / (late[1] + late[2]), 3)),
+        used_bad=round(sum(not bad.isdisjoint(one.used) for one in made) / climbs, 4),
+        earned_bad=round(sum(not bad.isdisjoint(one.earned) for one in made) / climbs, 4),
+        alarms=round(sum(one.alarms for one in made) / climbs, 3),
+        used=Counter(one.last for one in made).most_common(1)[0][0],
+        earned=[None if one > requests else one for one in earned],
     )
 
 
 def plot(results: Sequence[Result]) -> Figure:
-    figure: Figure = plt.figure(figsize=(7.5, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for colour, one in zip(COLOURS, results, strict=False):
-        axes.plot(one.requests, one.served, color=colour, label=f"{one.pool}, answers")
-        axes.plot(one.requests, one.total, color=colour, linestyle="--", label=f"{one.pool}, with audits")
-    axes.set(xscale="log", xlabel="requests seen", ylabel="times fewer forwards than full decoding, so far")
-    axes.legend(fontsize=8, frameon=False)
+    """Draw one line per pool: on the left for answers, on the right with audits."""
+    figure: Figure = plt.figure(figsize=(10, 4.4), layout="constrained")
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, title, curves in zip(
+        both,
+        ("forwards of the answers", "with the forwards of audits"),
+        ([one.served for one in results], [one.total for one in results]),
+        strict=True,
+    ):
+        axes.axhline(1, color="0.6", linewidth=0.8)
+        heights = spread_labels([curve[-1] for curve in curves])
+        for colour, one, curve, height in zip(COLOURS, results, curves, heights, strict=False):
+            axes.plot(one.requests, curve, color=colour)
+            name = f"{one.pool}, risk {one.setting.risk:.0%}: {curve[-1]:.1f}x"
+            axes.annotate(name, (one.requests[-1] * 1.15, height), color=colour, va="center", fontsize=8)
+        axes.set(xscale="log", yscale="log", xlabel="requests seen after the pilot", title=title)
+        axes.set_xlim(right=results[0].requests[-1] * 20)  # room for the names
+        axes.set_xticks([100, 1000, 10_000], ["100", "1,000", "10,000"])
+        ticks = [0.5, 1, 2, 4, 8]
+        axes.set_yticks(ticks, [f"{tick:g}x" for tick in ticks])
+        axes.minorticks_off()
+        axes.spines[["top", "right"]].set_visible(False)
+    both[0].set_ylabel("times fewer than full decoding, so far")
     return figure
 
 
-def describe(pools: Sequence[Pool], results: Sequence[Result]) -> list[str]:
+def spread_labels(ends: Sequence[float], apart: float = 1.13) -> list[float]:
+    """Return heights on a log axis for the labels of lines that end at these heights, so that none overlap."""
+    found, last = dict[int, float](), 0.0
+    for at in sorted(range(len(ends)), key=lambda at: ends[at]):
+        last = found[at] = max(ends[at], last * apart)
+    return [found[at] for at in range(len(ends))]
+
+
+def describe(pools: Sequence[Pool], results: Sequence[Result], climbs: int) -> list[str]:
     """Return the lines of the page."""
     size = ", ".join(f"{pool.name} {len(pool.losses)}" for pool in pools)
+    requests, delta = results[0].requests[-1], 1 - CONFIDENCE
+    bad = sum(round(one.used_bad * climbs) for one in results)
+    worst = max(results, key=lambda one: one.used_bad)
     lines = ["# Speed that is earned: climbs over pools of decoded problems", ""]
     lines.append(
         prose(
-            f"Streams of {results[0].requests[-1]:,} requests, drawn from pools of decoded problems ({size}),",
-            f"as `generate --risk` would see them: the mean of {CLIMBS} climbs with 95% confidence.",
-            f"A pilot of {PILOT} further requests placed the ladders. After the climb, {REST:.0%} are audited.",
-            '"Answers" counts the forward passes of the answers, "with audits" all of them, over the whole stream.',
-            "The risk of a rung is its mean loss in its pool, so it is known which rungs are bad for these streams.",
+            f"`generate --risk` on streams of {requests:,} requests, drawn with replacement from pools of decoded",
+            f"problems ({size}): {climbs} simulated climbs per setting, {CONFIDENCE:.0%} confidence.",
+            f"The ladder of a pool was placed once, by {PILOT} other problems. Losses and forward passes are those",
+            "of real decodings (stopping rules are replayed on traces); only the streams are simulated.",
+            "The risk of a rung is its mean loss in its pool, so",
+            "it is known which rungs are bad: those whose risk is above the one that is allowed.",
+            f"Made by `python runs/climb.py --tasks {' '.join(pool.name for pool in pools)}`.",
         )
     )
+    lines.append("")
+    lines.append(
+        prose(
+            f"{bad} of {climbs * len(results):,} climbs ever used a bad rung;",
+            f"{worst.used_bad:.1%} in the worst setting, where delta = {delta:.0%} is allowed.",
+            '"Answers" counts the forward passes that the answers took, "with audits" also the ones of decoding',
+            "requests again, in full and with rungs that are not earned yet; both over the whole stream, and over its",
+            f"last {LATE:.0%}. `explore` is the share of requests that is audited during the climb, {REST:.0%}",
+            "afterwards; `ahead` the number of rungs that are tested at the same time. The picture shows the first",
+            "line of each pool.",
+        )
+    )
+    speeds = ("answers", "with audits", "answers, late", "with audits, late")
+    ends = ("rung in use at the end", "bad rung earned", "bad rung used", "alarms per climb")
+    rows = [
+        (
+            one.pool, next(pool.loss for pool in pools if pool.name == one.pool), f"{one.setting.risk:.0%}",
+            f"{one.setting.explore:g}", "all" if one.setting.ahead is None else str(one.setting.ahead),
+            f"{one.served[-1]:.2f}x", f"{one.total[-1]:.2f}x", f"{one.late[0]:.2f}x", f"{one.late[1]:.2f}x",
+            str(one.used), f"{one.earned_bad:.1%}", f"{one.used_bad:.1%}", f"{one.alarms:.2f}",
+        )
+        for one in results
+        if one.setting.ladder == "all"
+    ]  # fmt: skip
+    lines += table(("pool", "loss", "risk", "explore", "ahead", *speeds, *ends), rows)
+    lines += describe_parts(pools, results)
+    for pool in pools:
+        lines += describe_ladder(pool, results)
+    return lines
+
+
+def describe_parts(pools: Sequence[Pool], results: Sequence[Result]) -> list[str]:
+    """Return a table of what the stopping rule and the transfers add, each alone and both."""
+    rows, delayed = [], []
+    for pool in pools:
+        risk = next(one.setting.risk for one in results if one.pool == pool.name)
+        mine = [
+            one for one in results if one.pool == pool.name and one.setting == Setting(risk, ladder=one.setting.ladder)
+        ]
+        found = {one.setting.ladder: f"{one.served[-1]:.2f}x, {one.total[-1]:.2f}x" for one in mine}
+        speed = {one.setting.ladder: one.served[-1] for one in mine}
+        delayed += [pool.name] if speed.get("transfers", 0.0) > speed["all"] else []
+        parts = [found.get(name, "") for name in ("stop", "transfers", "all")]
+        rows.append((pool.name, f"{risk:.0%}", *(parts if "stop" in found else ["no such rung", parts[2], parts[2]])))
+    lines = ["", "## What the stopping rule and the transfers add"]
+    lines.append("Climbs on a part of the ladder: answers, and with audits, over the whole stream.")
+    if delayed:
+        lines.append(
+            "Rungs are earned in order, so a stopping rule with a risk near the allowed one delays all behind it:"
+        )
+        lines.append(f"on {' and '.join(delayed)}, transfers alone answer faster than both.")
+    return lines + table(("pool", "risk", "stopping rule alone", "transfers alone", "both"), rows, words=1)
+
+
+def describe_ladder(pool: Pool, results: Sequence[Result]) -> list[str]:
+    """Return a table of a ladder: risk, speed, and the requests that each rung costs."""
+    mine = [one for one in results if one.pool == pool.name and one.setting == Setting(one.setting.risk)]
+    risks, forwards = np.mean(pool.losses, axis=0), np.sum(pool.forwards, axis=0)
     heads = (
-        "pool",
-        "loss",
+        "rung",
+        "recipe",
         "risk",
-        "explore",
-        "ahead",
-        "answers",
-        "with audits",
-        "last rung",
-        "good rungs",
-        "bad rung taken",
+        "fewer forwards",
+        *(f"requests until earned at {one.setting.risk:.0%}" for one in mine),
     )
     rows = [
         (
-            one.pool, next(pool.loss for pool in pools if pool.name == one.pool), f"{one.setting.risk:.1%}",
-            f"{one.setting.explore:g}", "all" if one.setting.ahead is None else str(one.setting.ahead),
-            f"{one.served[-1]:.2f}x", f"{one.total[-1]:.2f}x", f"{one.rung:g}", str(one.best), f"{one.wrong:.0%}",
+            str(rung), f"`{recipe}`", f"{risks[rung - 1]:.2%}", f"{forwards[0] / forwards[rung]:.2f}x",
+            *("-" if (cost := one.earned[rung - 1]) is None else f"{cost:,}" for one in mine),
         )
-        for one in results
+        for rung, recipe in enumerate(pool.rungs, 1)
     ]  # fmt: skip
-    lines += table(heads, rows)
-    for pool in pools:
-        mine = [one for one in results if one.pool == pool.name and one.setting == Setting(one.setting.risk)]
-        risks, forwards = np.mean(pool.losses, axis=0), np.sum(pool.forwards, axis=0)
-        lines += ["", f"## {pool.name}"]
-        lines += table(
-            ("rung", "risk", "fewer forwards", *(f"requests until taken at {one.setting.risk:.1%}" for one in mine)),
-            [
-                (
-                    f"`{recipe}`",
-                    f"{risks[rung]:.2%}",
-                    f"{forwards[0] / forwards[rung + 1]:.2f}x",
-                    *("" if one.earned[rung] is None else f"{one.earned[rung]:,}" for one in mine),
-                )
-                for rung, recipe in enumerate(pool.rungs)
-            ],
-            words=1,
-        )
-    return lines
+    note = 'The median over climbs; "-": fewer than half of them earned the rung.'
+    return ["", f"## {pool.name}", note, *table(heads, rows)]
 
 
 def read_pool(options: argparse.Namespace, name: str) -> Pool:
@@ -272,6 +365,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=TASKS, help=f"tasks, and {', '.join(ANTIBODIES)}")
     parser.add_argument("--limit", type=int, default=400, help="problems per pool")
     parser.add_argument("--requests", type=int, default=REQUESTS, help="per climb")
+    parser.add_argument("--climbs", type=int, default=CLIMBS, help="per setting")
     parser.add_argument("--work", type=Path, default=ROOT / "work" / "climb", help="folder for pools")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for results")
     options = parser.parse_args()
@@ -282,10 +376,11 @@ def main() -> None:
     for pool in pools:
         risks = GRADED_RISKS if pool.graded else RISKS
         settings = [*map(Setting, risks), Setting(risks[0], ahead=1), Setting(risks[0], explore=0.05)]
-        results += [run_climbs(pool, one, options.requests, CLIMBS) for one in settings]
+        settings += [Setting(risks[0], ladder=part) for part in ("stop", "transfers") if pool.free]
+        results += [run_climbs(pool, one, options.requests, options.climbs) for one in settings]
     shown = [next(one for one in results if one.pool == pool.name) for pool in pools]
     numbers = {"pools": {pool.name: len(pool.losses) for pool in pools}, "climbs": [asdict(one) for one in results]}
-    publish("climb", describe(pools, results), numbers, options, plot(shown))
+    publish("climb", describe(pools, results, options.climbs), numbers, options, plot(shown))
 
 
 if __name__ == "__main__":

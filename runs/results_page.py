@@ -42,6 +42,10 @@ ABOUT = {  # in reading order
         "validity",
         "Whether delta is kept where the risk is known: ladders, repeated looks, alarms and false alarms.",
     ),
+    "climb": (
+        "climb",
+        "Speed that is earned from requests alone: what each rung costs, and how often a bad one is used.",
+    ),
     "judge": (
         "judge",
         "The learned judge beside gap, entropy and persistence at equal certified risk, and what it looks at.",

@@ -26,16 +26,29 @@ def header(rungs: int = 3, **more: Any) -> Header:
     return Header(**{**GOAL, **more}, rungs=LADDER[:rungs])
 
 
-def entry(state: AuditState, number: int, losses: Sequence[float | None], label: str | None = None) -> Entry:
-    forwards: list[int | None] = [*[20, 10, 5, 4][: len(losses) + 1]]
+def entry(
+    state: AuditState,
+    number: int,
+    losses: Sequence[float | None],
+    label: str | None = None,
+    costs: Sequence[int] = (20, 10, 5, 4),
+) -> Entry:
+    """Return an audit; `costs` are the forwards of rungs 0, 1, ..."""
+    forwards = [costs[0], *(None if loss is None else cost for loss, cost in zip(losses, costs[1:], strict=False))]
     return Entry(number, key_of(number, ""), label, state.serving(label), list(losses), forwards)
 
 
-def climb(state: AuditState, losses: Iterable[Sequence[float]], ahead: int | None = None) -> list[Event]:
-    """Audit requests as `Climb` would: the rung in use, and those above it."""
+def climb(
+    state: AuditState,
+    losses: Iterable[Sequence[float]],
+    ahead: int | None = None,
+    costs: Sequence[int] = (20, 10, 5, 4),
+) -> list[Event]:
+    """Audit requests as `Climb` would: the rung in use, and those that are not earned yet."""
     for number, drawn in enumerate(losses, state.audits):
         wanted = {state.serving(None), *state.explored(ahead)}
-        state.add(entry(state, number, [loss if rung in wanted else None for rung, loss in enumerate(drawn, 1)]))
+        made = [loss if rung in wanted else None for rung, loss in enumerate(drawn, 1)]
+        state.add(entry(state, number, made, costs=costs))
     return state.events
 
 
@@ -69,10 +82,10 @@ def test_the_state_takes_rungs_by_the_definition(ahead: int | None) -> None:
         losses = draw(seed, 300, 0.02, 0.06, 0.14)
         state = AuditState(header(confidence=1 - DELTA))
         climb(state, losses, ahead)
-        ups = [event for event in state.events if event.kind == "up"]
+        ups = [event for event in state.events if event.kind == "earned"]
         if any(event.kind == "alarm" for event in state.events):
             continue
-        assert state.rung == len(ups)
+        assert state.rung == state.earned == len(ups)
         if ahead is None and not any(test.rejects(DELTA) for test in state.large):
             assert state.rung == count_taken(losses[None])[0]
 
@@ -117,7 +130,7 @@ def test_drift_steps_down_once_per_alarm_and_not_up_again() -> None:
     climb(state, draw(0, 60, 0.0, 0.0, 0.0))
     events = climb(state, draw(1, 400, 0.0, 0.4, 0.4))
     assert [(event.kind, event.rung) for event in events] == [
-        ("up", 0), ("up", 1), ("up", 2), ("alarm", 3), ("down", 3), ("alarm", 2), ("down", 2)
+        ("earned", 1), ("earned", 2), ("earned", 3), ("use", 3), ("alarm", 3), ("use", 2), ("alarm", 2), ("use", 1)
     ]  # fmt: skip
     assert (state.rung, state.top, state.explored()) == (1, 1, [])
     alarms = [event.audits for event in events if event.kind == "alarm"]
@@ -137,7 +150,7 @@ def test_an_alarm_of_a_label_steps_down_for_this_label() -> None:
         label = "rare" if number % 25 == 0 else "usual"
         bad = float(label == "rare")
         state.add(entry(state, 100 + number, [0.0, 0.0, bad], label))
-    assert [(event.kind, event.label) for event in state.events[3:]] == [("alarm", "rare")]
+    assert [(event.kind, event.label) for event in state.events[4:]] == [("alarm", "rare")]
     assert (state.serving("rare"), state.serving("usual"), state.serving(None)) == (2, 3, 3)
 
 
@@ -167,7 +180,7 @@ def test_the_rung_in_use_is_exported() -> None:
     state = AuditState(header(window=24, pins=[]))
     before = export(state)
     assert (before.certified, before.recipe, before.speedup) == (False, "full", 1.0)
-    assert "no rung has been earned with 0 audits" in before.says
+    assert "no rung that is faster has been earned with 0 audits" in before.says
     climb(state, draw(0, 60, 0.0, 0.0, 0.3))
     made = export(state)
     assert (made.certified, made.recipe, made.rung, made.speedup) == (True, LADDER[1], 1, 4.0)
@@ -187,3 +200,65 @@ def test_a_rung_is_watched_from_when_it_is_used() -> None:
     assert (state.rung, state.recent, state.evidence()) == (2, [], 1.0)
     climb(state, draw(1, 1, 0.0, 0.0, 0.0))
     assert (state.rung, state.recent) == (2, [0.0])
+
+
+def test_the_fastest_earned_rung_is_used() -> None:
+    """Also if it is not the last one, or is full decoding. Later rungs are tested and earned all the same."""
+    one = zeros_needed(RISK, DELTA, graded=False)
+    state = AuditState(header())
+    climb(state, draw(0, one, 0, 0, 0), 1, costs=(20, 10, 15, 4))
+    assert (state.earned, state.rung, state.serving(None), state.explored()) == (1, 1, 1, [2, 3])
+    climb(state, draw(0, one, 0, 0, 0), 1, costs=(20, 10, 15, 4))
+    assert (state.earned, state.rung, state.explored()) == (2, 1, [3])
+    assert len(state.recent) == one  # the test of the rung in use goes on
+    level = state.level(None)
+    climb(state, draw(0, one, 0, 0, 0), 1, costs=(20, 10, 15, 4))
+    assert (state.earned, state.rung, state.recent) == (3, 3, [])
+    assert state.level(None) == pytest.approx(level / 2)  # 1 / (3 * 4) instead of 1 / (2 * 3)
+    assert [(event.kind, event.rung) for event in state.events] == [
+        ("earned", 1), ("use", 1), ("earned", 2), ("earned", 3), ("use", 3)
+    ]  # fmt: skip
+    slow = AuditState(header())
+    climb(slow, draw(0, one, 0, 0, 0), costs=(20, 20, 21, 30))
+    assert (slow.earned, slow.rung, slow.share) == (3, 0, 0.5)
+    made = export(slow)
+    assert (made.certified, made.recipe, made.speedup) == (False, "full", 1.0)
+
+
+def test_a_rung_that_is_not_earned_is_not_used_however_fast_it_is() -> None:
+    state = AuditState(header())
+    climb(state, draw(0, 300, 0.0, 0.101, 0.0), costs=(20, 15, 4, 2))
+    assert (state.earned, state.rung, state.serving("label")) == (1, 1, 1)
+    assert state.speedup(3) == 10
+
+
+def test_an_alarm_takes_away_the_rung_in_use_and_all_after_it() -> None:
+    costs = (20, 15, 5, 10)
+    state = AuditState(header())
+    climb(state, draw(0, 30, 0, 0, 0), costs=costs)
+    assert (state.earned, state.rung) == (3, 2)
+    climb(state, draw(1, 60, 0.0, 0.9, 0.0), costs=costs)
+    assert (state.earned, state.top, state.rung) == (1, 1, 1)  # not rung 3, which was earned only if rung 2 was
+    assert state.explored() == []
+    climb(state, draw(2, 100, 0.0, 0.0, 0.0), costs=costs)
+    assert (state.earned, state.rung) == (1, 1)
+
+
+def test_after_an_alarm_of_a_label_it_gets_the_fastest_rung_before() -> None:
+    costs = (20, 5, 15, 4)
+    state = AuditState(header())
+    climb(state, draw(0, 30, 0, 0, 0), costs=costs)
+    assert state.rung == 3
+    for number in range(600):
+        label = "rare" if number % 25 == 0 else "usual"
+        state.add(entry(state, 100 + number, [None, None, float(label == "rare")], label, costs))
+    assert (state.rung, state.caps) == (3, {"rare": 2})
+    assert (state.serving("rare"), state.serving("usual"), state.serving(None)) == (1, 3, 3)
+
+
+def test_the_rung_in_use_stays_if_the_speed_of_another_is_unknown() -> None:
+    state = AuditState(header(2))
+    for number in range(60):
+        made = entry(state, number, [0.0, 0.0])
+        state.add(replace(made, forwards=[20, 15, None]))
+    assert (state.earned, state.rung, state.speedup(2)) == (2, 1, None)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import foretell
-from foretell.certify.audit import AuditState, open_log, read_log
+from foretell.certify.audit import AuditLog, AuditState, open_log, read_log
 from foretell.certify.climb import Climb, climb
 from foretell.certify.losses import Decoded, find_loss
 from foretell.certify.supervise import Supervisor, loss_of, supervise
@@ -28,11 +29,6 @@ BOLD, SAFE = "threshold transfer.value=0.0", "threshold transfer.value=0.99999"
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return foretell.load("tiny")
-
-
-@pytest.fixture(scope="module")
 def engine(checkpoint: Path) -> Engine:
     return foretell.load(checkpoint)
 
@@ -42,27 +38,63 @@ def problems(task: str, count: int) -> list[FilePrompt]:
     return [FilePrompt(f"{task} {number}", str(one.prompt), label=task) for number, one in enumerate(found)]
 
 
-@pytest.mark.parametrize("task", ["countdown", "word"])  # another type of problem, and longer prompts
-def test_planted_drift_raises_an_alarm(tiny: Engine, tmp_path: Path, task: str) -> None:
-    """A threshold that changes no Sudoku is used for problems that it was not certified on."""
-    options: dict[str, Any] = {"layout": "sudoku", "recipe": "threshold transfer.value=0.8"}
-    template = tiny.template(**options)
-    full = tiny.template(layout="sudoku").recipe
-    found = make_certificate(tiny, str(template.recipe))
-    known = replace(found, recipe=str(template.recipe), rungs=[str(template.recipe)], against=str(full))
-    asked = problems("sudoku", 4) + problems(task, 18)
+def round_weights(engine: Engine, bits: int) -> None:
+    """Round the matrices in memory to integers of this many bits per row, which are still stored as float32."""
+    assert isinstance(engine.model, torch.nn.Module)
+    for weight in engine.model.parameters():
+        if weight.ndim > 1:
+            scale = weight.data.abs().amax(-1, keepdim=True) / (2 ** (bits - 1) - 1)
+            weight.data.copy_((weight.data / scale).round() * scale)
+
+
+def watch(engine: Engine, log: AuditLog) -> Supervisor:
+    """Audit every request of a threshold that changes no Sudoku."""
+    template = engine.template(layout="sudoku", recipe="threshold transfer.value=0.8")
+    made = make_certificate(engine, str(template.recipe))
+    full = str(engine.template(layout="sudoku").recipe)
+    made = replace(made, recipe=str(template.recipe), rungs=[str(template.recipe)], against=full)
+    return supervise(engine, log, template, made, 1.0, falls_back=True)
+
+
+@pytest.mark.parametrize("drift", ["countdown", "word", "rounding"])  # another type of problem, longer prompts
+def test_planted_drift_raises_an_alarm(tmp_path: Path, drift: str) -> None:
+    tiny = foretell.load("tiny")
+    asked = problems("sudoku", 2) + problems("sudoku" if drift == "rounding" else drift, 18)[2:]
     with open_log(tmp_path / "log.jsonl") as log:
-        watched = supervise(tiny, log, template, known, 1.0, falls_back=True)
-        done = dict(decode(watched, asked, [], batch_size=4, traced=False))
-        assert watched.state is not None
-        (alarm, *_) = watched.state.events
-    assert sum(watched.state.losses[1][:4]) == 0
-    assert alarm.label in (None, task)
+        watched = watch(tiny, log)
+        done = dict(decode(watched, asked[:2], [], batch_size=4, traced=False))
+        before = tiny.backend
+        if drift == "rounding":  # as another dtype does, but where neither the certificate nor the log can see it
+            round_weights(tiny, 3)
+        assert tiny.backend == before
+        done |= {2 + at: one for at, one in decode(watch(tiny, log), asked[2:], [], batch_size=4, traced=False)}
+        state = state_of(watched)
+        (alarm, *_) = state.events
+    assert state.losses[1][:2] == [0, 0]
+    assert alarm.label in (None, drift)
     assert alarm.audits <= 14
-    last = done[21]
+    last = done[17]
     assert isinstance(last, Completion)
     assert last.notes == ("decoded in full, because an audit raised an alarm",)
-    assert last.tokens == tiny.generate(str(asked[21].prompt), layout="sudoku").tokens
+    assert last.tokens == tiny.generate(str(asked[17].prompt), layout="sudoku").tokens
+
+
+def test_no_alarm_without_drift(tmp_path: Path) -> None:
+    """Neither for the same problems, nor in bfloat16, which a log that was started in float32 refuses."""
+    path = tmp_path / "log.jsonl"
+    for dtype in ("bfloat16", "float32"):
+        engine = foretell.load("tiny", dtype=dtype)
+        path.unlink(missing_ok=True)
+        with open_log(path) as log:
+            watched = watch(engine, log)
+            list(decode(watched, problems("sudoku", 8), [], batch_size=8, traced=False))
+            assert (state_of(watched).audits, state_of(watched).events) == (8, [])
+    other = foretell.load("tiny", dtype="bfloat16")
+    with (
+        open_log(path) as log,
+        pytest.raises(RequestError, match="another run: its dtype is 'float32', not 'bfloat16'"),
+    ):
+        watch(other, log)
 
 
 def test_losses_count_in_the_order_of_arrival(engine: Engine, tmp_path: Path) -> None:
@@ -148,7 +180,7 @@ def test_what_a_climb_decodes(start: Start, tmp_path: Path) -> None:
         live = [rung for rung in range(1, top + 1) if rung not in made._free]
         assert {tuple(task.rung for task in plan[1:]) for plan in plans} == {(), tuple(live)}
         assert 15 <= sum(len(plan) > 1 for plan in plans) <= 45
-        state.rung = 2
+        state.rung = state.earned = 2
         plans = [made.plan(FilePrompt(number, "Tom has 3 boxes .")) for number in range(200, 260)]
         assert all(plan[0].rung == 2 for plan in plans)
         assert {tuple(task.rung for task in plan[1:]) for plan in plans} == {(), (0, *range(3, top + 1))}
@@ -186,6 +218,6 @@ def test_rungs_that_differ_only_in_the_stopping_rule_are_replayed_on_every_full_
         faster = state_of(made).speedup(1)
         assert faster is not None
         assert faster > 1
-        state_of(made).rung = 1
+        state_of(made).rung = state_of(made).earned = 1
         (task,) = made.plan(FilePrompt(30, "Tom has 3 boxes ."))
         assert (task.rung, task.template.trace) == (1, False)  # not decoded in full, so not replayed

@@ -103,7 +103,7 @@ def test_an_alarm_warns(run: Run, checkpoint: Path, tmp_path: Path, save: Callab
 def test_after_an_alarm_requests_are_decoded_in_full(
     run: Run, checkpoint: Path, tmp_path: Path, save: Callable[..., Path]
 ) -> None:
-    tuned, file = save(BOLD), write_prompts(tmp_path / "p.jsonl", 40)
+    tuned, file = save(BOLD), write_prompts(tmp_path / "p.jsonl", 24)
     words = ("generate", checkpoint, "--file", file, "--batch-size", "2")
     result = run(*words, "-r", tuned, "--out", tmp_path / "out.jsonl", "--audit", "1", "--on-drift", "full")
     assert "; later requests are decoded in full" in result.stderr
@@ -111,8 +111,8 @@ def test_after_an_alarm_requests_are_decoded_in_full(
     made, full = rows(tmp_path / "out.jsonl"), rows(tmp_path / "full.jsonl")
     fell = [row["forwards"] == 21 for row in made]
     first = fell.index(True)
-    assert 2 <= first <= 30
-    assert fell == [False] * first + [True] * (40 - first)
+    assert 2 <= first <= 18
+    assert fell == [False] * first + [True] * (24 - first)
     notes = ["decoded in full, because an audit raised an alarm"]
     assert made[first:] == [row | {"notes": notes} for row in full[first:]]
     again = run(*words, "-r", tuned, "--out", tmp_path / "two.jsonl", "--audit-log", tmp_path / "out.jsonl.audit.jsonl",

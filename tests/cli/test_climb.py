@@ -18,7 +18,20 @@ from foretell.engine.prompt_files import FilePrompt
 from tests.cli.conftest import Run
 from tests.cli.test_audit import rows, write_prompts
 
-EASY = ("--risk", "0.4", "--confidence", "0.8", "--pilot", "4", "--explore", "0.6", "--batch-size", "4")
+EASY = (
+    "--risk",
+    "0.4",
+    "--confidence",
+    "0.8",
+    "--pilot",
+    "4",
+    "--explore",
+    "0.6",
+    "--batch-size",
+    "4",
+    "--loss",
+    "tokens",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +40,12 @@ def _choose_the_same_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_climb(run: Run, checkpoint: Path, tmp_path: Path) -> None:
-    file, out = write_prompts(tmp_path / "p.jsonl", 45), tmp_path / "out.jsonl"
+    file, out = write_prompts(tmp_path / "p.jsonl", 24), tmp_path / "out.jsonl"
     words = ("generate", checkpoint, "--file", file, "--out")
     result = run(*words, out, *EASY)
     assert "pilot of 4 requests done: a ladder of " in result.stderr
-    assert "rung 1 of " in result.stderr
+    assert "rung 1 of 6 earned with " in result.stderr
+    assert "of 6, the fastest earned one, is used from now on: full" in result.stderr
     log = tmp_path / "out.jsonl.climb.jsonl"
     state = read_log(log)
     assert state.rung >= 1
@@ -50,10 +64,11 @@ def test_a_climb(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     shown = run("audit", log, "--export", tmp_path / "tuned.json").stdout
     assert f"rung {state.rung} of {len(state.header.rungs)} in use" in shown
     found = read_certificate(tmp_path / "tuned.json")
-    assert (found.certified, found.rung, found.loss) == (True, state.rung - 1, "answer")
+    assert (found.certified, found.rung, found.loss) == (True, state.rung - 1, "tokens")
     again = run("generate", checkpoint, "Tom has 3 boxes .", "-r", tmp_path / "tuned.json")
     assert "warning" not in again.stderr
-    assert json.loads(run("audit", log, "--json").stdout)["rung"] == state.rung
+    told = json.loads(run("audit", log, "--json").stdout)
+    assert (told["rung"], told["earned"]) == (state.rung, state.earned)
     more = run(*words, tmp_path / "more.jsonl", *EASY, "--state", log)  # all of these requests are in the log
     assert "pilot" not in more.stderr
     assert sum(row["forwards"] for row in rows(tmp_path / "more.jsonl")) < sum(row["forwards"] for row in made)

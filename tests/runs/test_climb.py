@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ def make_pool(script: Any) -> Any:
 
 def test_a_stream_is_served_by_what_it_has_earned(script: Any) -> None:
     setting = script.Setting(0.1, explore=0.5)
-    costs, state, taken = script.simulate(make_pool(script), setting, 3000, 0)
-    assert state.rung == 2
+    made = script.simulate(make_pool(script), setting, 3000, 0)
+    costs, taken = made.costs, made.earned
+    assert (made.last, made.used, made.alarms) == (2, {0, 1, 2}, 0)
     assert taken[1] < taken[2] < 1500
     assert (costs[:, 0] == 20).all()
     assert set(costs[: taken[1], 1]) == {20}
@@ -42,8 +44,9 @@ def test_a_stream_is_served_by_what_it_has_earned(script: Any) -> None:
 def test_one_rung_at_a_time_needs_more_requests(script: Any) -> None:
     together = script.run_climbs(make_pool(script), script.Setting(0.1, explore=0.5), 2000, 3)
     alone = script.run_climbs(make_pool(script), script.Setting(0.1, explore=0.5, ahead=1), 2000, 3)
-    assert together.best == 2
-    assert together.wrong == 0
+    assert together.used == 2
+    assert together.used_bad == together.earned_bad == 0
+    assert 2 < together.late[1] < together.late[0] <= 4
     assert together.earned[2] is None
     assert together.earned[1] is not None
     assert alone.earned[1] is not None
@@ -53,15 +56,57 @@ def test_one_rung_at_a_time_needs_more_requests(script: Any) -> None:
 
 def test_replayed_rungs_cost_nothing(script: Any) -> None:
     pool = script.Pool("pool", "answer", False, ["a"], [1], [[0.0]] * 10, [[20, 10]] * 10)
-    costs, state, taken = script.simulate(pool, script.Setting(0.1, explore=0.0), 100, 0)
-    assert state.rung == 1
-    assert costs[: taken[1], 2].sum() == 0
+    made = script.simulate(pool, script.Setting(0.1, explore=0.0), 100, 0)
+    assert made.last == 1
+    assert made.costs[: made.earned[1], 2].sum() == 0
+
+
+def test_a_bad_rung_that_is_used_is_counted(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that has no loss until the rungs are earned, which is what delta is for."""
+    pool = script.Pool("pool", "answer", False, ["a", "b"], [], [[0.0, 0.0], [0.0, 1.0]], [[20, 10, 5]] * 2)
+
+    class Lucky:
+        def integers(self, _: int, size: int) -> Any:
+            return np.repeat([0, 1], size // 2)
+
+        def random(self) -> float:
+            return 0.0
+
+    setting = script.Setting(0.1, explore=1.0)
+    assert script.run_climbs(pool, setting, 200, 2).used_bad == 0
+    monkeypatch.setattr(script.np.random, "default_rng", lambda seed: Lucky())
+    found = script.run_climbs(pool, setting, 200, 2)
+    assert found.used_bad == found.earned_bad == 1
+    assert (found.used, found.alarms) == (1, 1.0)  # when the losses come
+    slow = replace(pool, forwards=[[20, 10, 15]] * 2)
+    found = script.run_climbs(slow, setting, 200, 2)
+    assert (found.used, found.used_bad, found.earned_bad) == (1, 0, 1)  # the fastest is used, not the last
+
+
+def test_parts_of_a_ladder(script: Any) -> None:
+    pool = script.Pool("pool", "answer", False, ["a", "b", "c"], [2], LOSSES, [[20, 10, 5, 2]] * 200)
+    stops, others = pool.only(stops=True), pool.only(stops=False)
+    settings = [script.Setting(0.1, ladder=ladder) for ladder in ("all", "stop", "transfers")]
+    results = [script.run_climbs(pool, setting, 1500, 2) for setting in settings]
+    results[0] = replace(results[0], served=[1.5])
+    results[2] = replace(results[2], served=[1.9])
+    assert "on pool, transfers alone answer faster than both." in script.describe_parts([pool], results)
+    assert "delays" not in " ".join(script.describe_parts([pool], [replace(results[0], served=[2.0]), *results[1:]]))
+    assert (stops.rungs, stops.free, stops.forwards[0], stops.losses[1]) == (["b"], [1], [20, 5], [0.0])
+    assert (others.rungs, others.free, others.forwards[0], others.losses[1]) == (
+        ["a", "c"],
+        [],
+        [20, 10, 2],
+        [0.0, 1.0],
+    )
 
 
 def test_the_page(script: Any) -> None:
-    results = [script.run_climbs(make_pool(script), script.Setting(0.1, explore=script.EXPLORE), 600, 2)]
-    lines = script.describe([make_pool(script)], results)
+    results = [script.run_climbs(make_pool(script), script.Setting(0.1), 600, 2)]
+    lines = script.describe([make_pool(script)], results, 2)
     assert "## pool" in lines
     assert any("`b` | 5.00% | 4.00x" in line for line in lines)
+    page = " ".join(" ".join(lines).split())
+    assert "0 of 2 climbs ever used a bad rung; 0.0% in the worst setting, where delta = 5% is allowed" in page
     assert np.isfinite(results[0].served).all()
     assert script.plot(results).axes

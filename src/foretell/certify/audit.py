@@ -131,10 +131,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What changed with an audit: the rung in use, or an alarm about it."""
+    """What changed with an audit: a rung is earned, comes into use, or has an alarm."""
 
-    kind: Literal["ladder", "up", "down", "alarm"]  # "ladder": the pilot is over, and the rungs are placed
-    rung: int  # the one in use before
+    kind: Literal["ladder", "earned", "use", "alarm"]  # "ladder": the pilot is over, and the rungs are placed
+    rung: int  # the one that is earned, is used from now on, or has the alarm
     audits: int  # losses that the decision is based on
     label: str | None = None
 
@@ -174,7 +174,8 @@ class AuditState:
         self.header = header
         rungs = range(len(header.rungs) + 1)
         self.rung = 0 if header.climbs else 1  # in use
-        self.top = len(header.rungs)  # rungs above are not taken (any more)
+        self.earned = self.rung  # this rung and all before it may be used
+        self.top = len(header.rungs)  # rungs above cannot be earned (any more)
         self.audits = self.failed = 0
         self.losses: list[list[float]] = [[] for _ in rungs]
         self.by_label: dict[str, list[float]] = {}  # losses of the rung in use, in the order of first appearance
@@ -185,16 +186,18 @@ class AuditState:
         ]  # rejected: the risk is at most eps
         self.large = [EProcess(header.risk, "at most") for _ in rungs]  # rejected: the risk is above eps
         self.events: list[Event] = []
-        self.caps: dict[str, int] = {}  # the fastest rung that requests with a label still get
+        self.caps: dict[str, int] = {}  # the last rung that requests with a label still get
         self.drifted = False  # whether the one recipe of an audit had an alarm for all requests
+        self._patience = PATIENT * zeros_needed(header.risk, header.delta, graded=header.graded)  # audits
         self._uses = 1
         self._ranks: dict[str, int] = {}  # labels in the order of their first appearance with the rung in use, from 1
         self._tests: dict[str | None, DriftTest] = {}  # of the rung in use, by label; None: all requests
 
     def serving(self, label: str | None) -> int:
         """Return the rung that a request gets."""
-        rung = 0 if self.drifted else self.rung
-        return rung if label is None else min(rung, self.caps.get(label, rung))
+        if self.drifted:
+            return 0
+        return self._fastest(self.caps[label]) if label is not None and self._is_known(label) else self.rung
 
     @property
     def share(self) -> float:
@@ -205,18 +208,17 @@ class AuditState:
         header = self.header
         if header.rest is None:
             return header.share
-        patience = PATIENT * zeros_needed(header.risk, header.delta, graded=header.graded)
-        climbing = any(self.small[rung].count < patience for rung in self.explored()[:1])
+        climbing = any(self.small[rung].count < self._patience for rung in self.explored()[:1])
         return header.share if climbing else header.rest
 
     def explored(self, ahead: int | None = None) -> list[int]:
-        """Return the rungs above the one in use that can still be earned, `ahead` of them or all.
+        """Return the rungs that can still be earned, `ahead` of them or all.
 
-        Nothing at or above a rung that is known to be bad can be earned, because rungs are taken in order.
+        Nothing at or above a rung that is known to be bad can be earned, because rungs are earned in order.
         """
-        last = self.top if ahead is None else min(self.top, self.rung + ahead)
+        last = self.top if ahead is None else min(self.top, self.earned + ahead)
         found: list[int] = []
-        for rung in range(self.rung + 1, last + 1):
+        for rung in range(self.earned + 1, last + 1):
             if self.large[rung].rejects(self.header.delta):
                 break
             found.append(rung)
@@ -242,7 +244,7 @@ class AuditState:
         return self.events[before:]
 
     def _watch(self, entry: Entry) -> None:
-        """Test the rung in use, and step down if its risk is too high."""
+        """Test the rung in use, and use an earlier one if its risk is too high."""
         loss = entry.losses[self.rung - 1] if self.rung and entry.used == self.rung else None
         if loss is None:
             return
@@ -277,30 +279,45 @@ class AuditState:
         return self._tests[label].peak if label in self._tests else 1.0
 
     def _step_down(self) -> None:
+        """Give up the rung in use and all after it."""
         if not self.header.climbs:
             self.drifted = True
             return
-        self.top = self.rung - 1
-        self.events.append(Event("down", self.rung, self.small[self.rung].count))
-        self._use(self.rung - 1)
+        self.top = self.earned = self.rung - 1
+        self._use_fastest()
 
     def _climb(self) -> None:
-        """Take the next rung if its test has rejected "the risk is above eps", as those of all rungs before it have."""
-        while self.rung < self.top and self.small[self.rung + 1].rejects(self.header.delta):
-            self.events.append(Event("up", self.rung, self.small[self.rung + 1].count))
-            self._use(self.rung + 1)
+        """Earn rungs whose tests have rejected "the risk is above eps", as those of all rungs before them have."""
+        before = self.earned
+        while self.earned < self.top and self.small[self.earned + 1].rejects(self.header.delta):
+            self.earned += 1
+            self.events.append(Event("earned", self.earned, self.small[self.earned].count))
+        if self.earned > before:
+            self._use_fastest()
 
-    def _use(self, rung: int) -> None:
+    def _fastest(self, last: int) -> int:
+        """Return the rung up to `last` that has needed the fewest forwards; the safest of equal ones."""
+        return max(range(last + 1), key=lambda rung: self.speedup(rung) or 0.0)
+
+    def _use_fastest(self) -> None:
+        """Use the fastest earned rung, with new drift tests if it is another one.
+
+        Only when a rung is earned or given up: each change costs a part of delta.
+        """
+        rung = self._fastest(self.earned)
+        if rung == self.rung:
+            return
         self.rung, self._uses = rung, self._uses + 1
         self._tests, self._ranks, self.recent, self.by_label = {}, {}, [], {}
+        self.events.append(Event("use", rung, self.small[rung].count))
 
     def bound(self, losses: Sequence[float]) -> float:
         """Return an upper bound of the mean of a stream, which holds at all times with the goal's confidence."""
         return bounds(np.array(losses), self.header.delta, graded=self.header.graded)[1] if losses else 1.0
 
     def speedup(self, rung: int) -> float | None:
-        """Return full decoding's forwards divided by those of a rung, on the same requests."""
-        taken, full = self.forwards[rung]
+        """Return full decoding's forwards divided by those of a rung, on the same requests; None if none is known."""
+        taken, full = self.forwards[rung] if rung else (1, 1)
         return full / taken if taken else None
 
     def needed(self, rung: int) -> int | None:

@@ -1,9 +1,9 @@
 """Climb: start with full decoding, and earn faster rungs of a ladder from the requests themselves.
 
 The first requests, the pilot, place the ladder and are no evidence. Of the later ones, a random share is decoded in
-full and with the rungs above the one in use. The next rung is taken when a test has rejected "its risk is above eps" at
-delta, and those of all rungs before it have. A bad rung is taken only if the first bad one on the ladder passes its
-own test, which happens with a probability of at most delta, so the whole climb keeps delta.
+full and with the rungs that are not earned yet. The next rung is earned when a test has rejected "its risk is above
+eps" at delta, and those of all rungs before it have. A bad rung is earned only if the first bad one on the ladder
+passes its own test, which happens with a probability of at most delta, so any earned rung may be used: the fastest is.
 """
 
 from __future__ import annotations
@@ -190,12 +190,13 @@ def export(state: AuditState) -> Certificate:
     if not header.climbs:
         raise RequestError("this log audits a recipe that has its certificate already; only a climb can be exported")
     losses = state.losses[rung]
-    alarms = sum(event.kind == "down" for event in state.events)
+    alarms = sum(event.kind == "alarm" for event in state.events)
     says = (
         f"the risk ({header.loss}) is at most {header.risk:.4g} with confidence {header.confidence:g}, by a test on "
         f"{len(losses)} requests, which may have looked at any time"
         if rung
-        else f"no rung has been earned with {state.audits} audits" + (f" and {alarms} alarms" if alarms else "")
+        else f"no rung that is faster has been earned with {state.audits} audits"
+        + (f" and {alarms} alarms" if alarms else "")
     )
     return Certificate(
         recipe=[header.against, *header.rungs][rung],
@@ -226,7 +227,7 @@ def export(state: AuditState) -> Certificate:
         empirical_risk=sum(losses) / max(1, len(losses)),
         upper_bound=state.bound(losses) if rung else 0.0,
         cost="forwards",
-        speedup=(state.speedup(rung) if rung else None) or 1.0,
+        speedup=state.speedup(rung) or 1.0,
         ladder="climb",
         rungs=header.rungs,
         rung=rung - 1 if rung else None,

@@ -174,7 +174,7 @@ def report(supervisor: Supervisor, events: Sequence[Event]) -> None:
 
     for event in events:
         assert supervisor.state is not None, "events come from a log"
-        style = "yellow" if event.kind in ("alarm", "down") else "green"
+        style = "yellow" if event.kind == "alarm" else "green"
         say(describe_event(supervisor.state, event, supervisor.falls_back), style=style)
 
 
@@ -185,11 +185,11 @@ def describe_event(state: AuditState, event: Event, falls_back: bool = False) ->
     goal = f"{header.risk:.4g} ({header.loss}), with confidence {header.confidence:g}"
     if event.kind == "ladder":
         return f"pilot of {event.audits} requests done: a ladder of {rungs} rungs, which have to be earned"
-    if event.kind == "up":
-        now = event.rung + 1
-        return f"rung {now} of {rungs} earned with {event.audits} audits, risk at most {goal}: {recipes[now]}"
-    if event.kind == "down":
-        return f"rung {event.rung - 1} of {rungs} is used instead: {recipes[event.rung - 1]}"
+    if event.kind == "earned":
+        return f"rung {event.rung} of {rungs} earned with {event.audits} audits, risk at most {goal}"
+    if event.kind == "use":
+        which = f"rung {event.rung} of {rungs}, the fastest earned one," if event.rung else "full decoding"
+        return f"{which} is used from now on: {recipes[event.rung]}"
     who = "" if event.label is None else f" for requests with the label {event.label!r}"
     then = f"; {'later' if event.label is None else 'these'} requests are decoded in full" if falls_back else ""
     return f"warning: alarm after {event.audits} audits{who}: the risk of {recipes[event.rung]} is above {goal}{then}"
@@ -202,9 +202,8 @@ def summarise(state: AuditState) -> str:
     alarms = sum(event.kind == "alarm" for event in state.events)
     shown = [f"audited {len(losses)}"]
     if state.header.climbs:
-        faster = state.speedup(state.rung) if state.rung else 1.0
         shown = [
-            f"rung {state.rung} of {rungs} in use ({faster or 1.0:.2f}x fewer forwards)",
+            f"rung {state.rung} of {rungs} in use ({state.speedup(state.rung) or 1.0:.2f}x fewer forwards)",
             f"audited {state.audits}",
         ]
     if state.rung:
@@ -259,6 +258,7 @@ def as_json(state: AuditState) -> dict[str, Any]:
         "recipe": [header.against, *header.rungs][state.rung],
         "against": header.against,
         "rung": state.rung,
+        "earned": state.earned,
         "share": state.share,
         "audits": state.audits,
         "failed": state.failed,
@@ -299,7 +299,7 @@ def rungs_table(state: AuditState) -> Table:
     shown.add_column("recipe", overflow="fold")
     for rung, recipe in enumerate(state.header.rungs, 1):
         losses, faster, more = state.losses[rung], state.speedup(rung), state.needed(rung)
-        if rung <= state.rung:
+        if rung <= state.earned:
             wait = "in use" if rung == state.rung else "earned"
         else:
             wait = "" if more is None or rung > state.top else str(more)
