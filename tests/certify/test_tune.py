@@ -99,7 +99,7 @@ def test_examples_are_split_at_random(checkpoint: Path, tmp_path: Path) -> None:
         ((8, 33), "calibration must be .* got 33"),
     ):
         with pytest.raises(RequestError, match=says):
-            split_examples(examples, *wish, 0)
+            split_examples(examples, wish[0], wish[1], 0)
     with pytest.raises(RequestError, match="tuning needs at least 16 examples, got 15"):
         split_examples(examples[:15], None, None, 0)
 
@@ -200,7 +200,12 @@ def test_two_workers_decode_what_one_does(checkpoint: Path, tmp_path: Path, monk
     """They start only for enough examples."""
     started: list[int] = []
     processes = module._run_in_processes
-    monkeypatch.setattr(module, "_run_in_processes", lambda *a: started.append(1) or processes(*a))
+
+    def start(*given: Any) -> Any:
+        started.append(1)
+        return processes(*given)
+
+    monkeypatch.setattr(module, "_run_in_processes", start)
     bench = prepare_bench(checkpoint, tmp_path / "two", 8, batch_size=1, workers=2)
     store, fast = DecodeStore(bench), "full transfer=threshold(0.5)"
     few = store.records("full", bench.examples[:7])
@@ -337,7 +342,7 @@ def test_every_cost(bench: PreparedEvaluation, tmp_path: Path, cost: str) -> Non
 
 def share_of_tokens(full: Any, fast: Any, example: Any) -> float:
     assert example["prompt"]
-    return 0.5 * (full.tokens != fast.tokens)
+    return 0.5 if full.tokens != fast.tokens else 0.0
 
 
 @pytest.mark.parametrize(
@@ -442,7 +447,7 @@ def test_values_are_split_into_thirds() -> None:
     assert [name for name, _ in split_evenly(np.array([4.0] * 7))] == ["4"]
     odd = np.array([1.0, 1, 1, 1, 1, 2, 7])
     assert [name for name, _ in split_evenly(odd)] == ["1", "2 to 7"]
-    assert sum(mask for _, mask in split_evenly(odd)).tolist() == [1] * 7  # type: ignore[attr-defined]
+    assert np.sum([mask for _, mask in split_evenly(odd)], axis=0).tolist() == [1] * 7
 
 
 def test_the_report_says_what_the_stopping_rule_adds(checkpoint: Path, tmp_path: Path) -> None:
