@@ -172,6 +172,8 @@ def tune_task(task: str, options: argparse.Namespace) -> dict[str, Any]:
         pilot, calibration, held = split(store.bench.examples, number, sizes)
         for risk in options.risks:
             file = out / "results" / f"{options.pool}-{number}-{risk:g}.json"
+            if options.stored and not file.exists():
+                continue
             if not file.exists():
                 say(f"{time.strftime('%H:%M:%S')} {task}, split {number}, risk {risk:.1%}", style="bold")
                 goal = RiskGoal(risk, CONFIDENCE, "answer", against="full", cost="forwards")
@@ -284,6 +286,8 @@ def tune_antibodies(name: str, options: argparse.Namespace) -> list[dict[str, An
         pilot, calibration, held = split(store.bench.examples, number, sizes)
         for risk in ANTIBODY_RISKS:
             file = out / "results" / f"{number}-{risk:g}.json"
+            if options.stored and not file.exists():
+                continue
             if not file.exists():
                 say(f"{time.strftime('%H:%M:%S')} {name}, split {number}, risk {risk:.1%}", style="bold")
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -323,6 +327,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--risks", type=float, nargs="+", default=RISKS)
     parser.add_argument("--page", action="store_true", help="write the page when everything is measured")
+    parser.add_argument("--stored", action="store_true", help="run no more splits: use those that are measured")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.own, options.model = True, "tiny"
