@@ -58,6 +58,7 @@ def test_every_extra_is_one_of_the_project() -> None:
         ("lab", ("eval", "--task", "word", "--limit", "2", "--out", "results")),
         ("lab", ("sweep", "--task", "word", "--limit", "2", "--out", "results", "--vary", "steps=2,4")),
         ("lab", ("calibrate", "--task", "word", "--limit", "2", "--out", "rule.json")),
+        ("lab", ("tune", "--task", "word", "--limit", "20", "--out", "tuned.json")),
         ("quantize", ("eval", "--task", "word", "--limit", "2", "--out", "results", "--quantize", "int8")),
         ("quantize", ("judge", "--task", "word", "--limit", "2", "--out", "judge.json", "--quantize", "int8")),
         ("quantize", ("bench", "--requests", "1", "--quantize", "int8")),

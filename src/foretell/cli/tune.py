@@ -136,8 +136,14 @@ def describe(found: Certificate) -> str:
 
 
 def _draw(found: Certificate, out: Path) -> Path | None:
-    """Write the picture. Returns None if there is nothing to draw."""
+    """Write the picture. Returns None if there is nothing to draw, or nothing to draw with."""
+    from foretell.cli.console import note  # noqa: PLC0415
+    from foretell.extras import is_installed  # noqa: PLC0415
+
     if not found.report:
+        return None
+    if not is_installed("plots"):  # the result is worth more than its picture
+        note(["no picture is drawn, because matplotlib is not installed: pip install 'foretell[plots]'"])
         return None
     import matplotlib as mpl  # noqa: PLC0415
 
