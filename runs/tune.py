@@ -192,10 +192,10 @@ def run_split(
 ) -> dict[str, Any]:
     tuning = Tuning(store, goal, tuple(pilot), tuple(calibration))
     found = tuning.search()
-    ladder = found.chosen.ladder
+    ladder = found.chosen
     chosen = {
         "stopping rules alone": certify_stops(store, goal, calibration),
-        "transfer alone": certify_rungs(store, goal, found.transfer_alone.ladder, calibration),
+        "transfer alone": certify_rungs(store, goal, found.transfer_alone, calibration),
         "tune": certify_rungs(store, goal, ladder, calibration),
     }
     return {
@@ -294,9 +294,9 @@ def tune_antibodies(name: str, options: argparse.Namespace) -> list[dict[str, An
                 goal = RiskGoal(risk, CONFIDENCE, "tokens", against="full", cost="forwards")
                 tuning = Tuning(store, goal, tuple(pilot), tuple(calibration))
                 found = tuning.search()
-                recipe = certify_rungs(store, goal, found.chosen.ladder, calibration)
+                recipe = certify_rungs(store, goal, found.chosen, calibration)
                 before, after = (recovery(store.records(way, held), held) for way in ("full", recipe))
-                row = {"ladder": found.chosen.ladder.name, **measure(store, goal, recipe, held)}
+                row = {"ladder": found.chosen.name, **measure(store, goal, recipe, held)}
                 write_file(file, json.dumps({**row, "recovery": after, "full_recovery": before}))
             rows.append(
                 {"model": name, "split": number, "eps": risk, "sizes": list(sizes), **load_json(file, "result")}

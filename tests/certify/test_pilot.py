@@ -91,22 +91,20 @@ def test_bad_stacks_die_and_the_best_one_is_chosen(bench: Any, trace: Trace) -> 
     assert len(rounds[0][1]) == 2 * len(TRANSFERS), "with and without blocks"
     assert len(rounds[1][1]) <= 1 + len(rounds[0][1]) // 2
     assert {"threshold", "factor"} <= {*rounds[1][1]}
-    assert found.chosen.ladder.name == "factor"
-    assert found.transfer_alone.ladder.rungs == found.chosen.ladder.rungs, "without stops the best is a transfer"
+    assert found.chosen.name == "factor"
+    assert found.transfer_alone.rungs == found.chosen.rungs, "without stops the best is a transfer"
     assert all("stop=" not in rung for one in found.tried for rung in one.ladder.rungs)
     expected = [one.expected for one in found.tried]
     assert expected == sorted(expected, reverse=True)
-    assert found.chosen.expected == found.tried[0].expected > 8
+    assert found.tried[0].expected > 8
     dead = {*rounds[0][1]} - {*rounds[1][1]}
     for title, _, ids in store.asked:
         if any(title == f"pilot: {name}, 32 examples" for name in dead):
             assert len(ids) == 32
     assert not any(title.startswith(f"pilot: {name}, 64") for name in dead for title, _, _ in store.asked)
-    speeds = list(found.chosen.speedups)
-    assert speeds == sorted(speeds), "from safe to fast"
-    risks = [row.mean() for row in found.chosen.losses]
-    assert risks == sorted(risks)
-    assert len(risks) >= 2
+    bold = [boldness(parse(rung)) for rung in found.chosen.rungs]
+    assert bold == sorted(bold), "from safe to fast"
+    assert len({*bold}) >= 2
 
 
 @pytest.mark.usefixtures("known_scale")
@@ -115,7 +113,7 @@ def test_the_plain_threshold_is_always_compared(bench: Any, trace: Trace) -> Non
     found, _ = search(bench, trace, lambda recipe: float(isinstance(recipe.transfer, Threshold)), lambda _: 8)
     assert "threshold" in found.rounds[-1][1]
     assert "threshold" in {one.ladder.name for one in found.tried}
-    assert found.chosen.ladder.name != "threshold"
+    assert found.chosen.name != "threshold"
 
 
 @pytest.mark.usefixtures("known_scale")
@@ -235,11 +233,16 @@ def test_rules_need_an_answer_and_a_trace(with_stops: Pilot, checkpoint: Path, t
     assert pilot._with_stops(tried, SCALE) == []
 
 
+def at_level(level: int) -> str:
+    return f"full transfer=threshold(value={0.9 - level / 50:g})"
+
+
 def tried_with(losses: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], expected: float = 2.0) -> Tried:
-    rungs = tuple(f"full transfer=threshold(value=0.{9 - row})" for row in range(len(losses)))
+    """The first rung is at level 3, the next at 4, and so on."""
+    levels = range(3, 3 + len(losses))
     full = np.full(len(losses[0]), float(STEPS))
-    ladder = Ladder("mine", rungs, tuple(float(row) for row in range(len(rungs))), "level")
-    return Tried(ladder, np.array(losses), np.array(costs), full, expected)
+    ladder = Ladder("mine", tuple(map(at_level, levels)), tuple(map(float, levels)), "level")
+    return Tried(ladder, at_level, np.array(losses), np.array(costs), full, expected)
 
 
 def rows(*risks: float, size: int = 400) -> list[list[float]]:
@@ -258,30 +261,37 @@ def trimmer(bench: Any) -> Pilot:
 @pytest.mark.parametrize(
     ("risks", "prices", "kept"),
     [
-        ((0.0, 0.0, 0.03, 0.2), (32, 16, 8, 4), [1, 2]),  # nothing before a rung that surely passes, no hopeless one
-        ((0.03, 0.2), (8, 4), [0]),
-        ((0.03, 0.03), (8, 4), [0, 1]),  # neither is sure to pass, so the slower one stays in front
-        ((0.035, 0.0, 0.03), (16, 32, 8), [1, 2]),  # slower and riskier than the next; sorted by cost
-        ((0.2, 0.3), (8, 4), [0]),  # hopeless all: the slowest stays, so that there is something to test
-        ((0.0,), (8,), [0]),
+        ((0.0, 0.0, 0.03, 0.2), (32, 16, 8, 4), [4, 5]),  # nothing before a rung that surely passes, no hopeless one
+        ((0.03, 0.2), (8, 4), [-9, -5, -1, 3]),  # it may fail, so safer ones come first
+        ((0.03, 0.03), (8, 4), [-8, -4, 0, 4]),  # equally likely to pass: the faster one
+        ((0.035, 0.0, 0.03), (16, 32, 8), [4, 5]),  # slower and riskier than the next; sorted by cost
+        ((0.2, 0.3), (8, 4), [-9, -5, -1, 3]),  # all hopeless
+        ((0.0,), (8,), [3]),
     ],
 )
 def test_a_ladder_is_trimmed(
     trimmer: Pilot, risks: tuple[float, ...], prices: tuple[float, ...], kept: list[int]
 ) -> None:
-    tried = tried_with(rows(*risks), costs(*prices))
-    found = trimmer._trim(tried)
-    assert found.ladder.rungs == tuple(tried.ladder.rungs[row] for row in kept)
-    assert (found.losses == tried.losses[kept]).all()
-    assert (found.costs == tried.costs[kept]).all()
-    assert found.ladder.name == "mine"
-    speeds = list(found.speedups)
-    assert speeds == sorted(speeds)
+    found = trimmer._trim(tried_with(rows(*risks), costs(*prices)))
+    assert found.rungs == tuple(map(at_level, kept))
+    assert found.name == "mine"
+
+
+def test_safer_rungs_differ_from_the_others(trimmer: Pilot) -> None:
+    """Many levels may have the same bar; such a rung is not tested twice."""
+
+    def clipped(level: int) -> str:
+        return at_level(min(level, 0))
+
+    tried = replace(
+        tried_with(rows(0.03), costs(8)), make=clipped, ladder=Ladder("mine", (clipped(9),), (9.0,), "level")
+    )
+    assert trimmer._trim(tried).rungs == tuple(map(at_level, (-11, -7, -3, 0)))
 
 
 def test_the_best_level_is_worth_most(trimmer: Pilot) -> None:
-    assert trimmer._best_level(tried_with(rows(0.0, 0.01, 0.2), costs(32, 16, 4))) == 1
-    assert trimmer._best_level(tried_with(rows(0.0, 0.01, 0.01), costs(32, 16, 4))) == 2
+    assert trimmer._best_level(tried_with(rows(0.0, 0.01, 0.2), costs(32, 16, 4))) == 4
+    assert trimmer._best_level(tried_with(rows(0.0, 0.01, 0.01), costs(32, 16, 4))) == 5
     chances = trimmer._chances(tried_with(rows(0.0, 0.03, 0.2), costs(32, 16, 4)))
     assert chances[0] > 0.98
     assert 0.1 < chances[1] < 0.9
@@ -299,7 +309,9 @@ def test_rechecking_is_tried_on_the_best_ladder_with_a_rule(bench: Any) -> None:
         plain = tried_with(rows(0.0, 0.0, size=PILOT), costs(16, 16, size=PILOT), expected=3.9)
         assert pilot._live_variants(plain) == [], "without a rule there is nothing to recheck"
         rungs = tuple(f"{rung} stop=sure" for rung in plain.ladder.rungs)
-        return pilot._live_variants(replace(plain, ladder=Ladder("mine + sure", rungs))), store
+        ladder = Ladder("mine + sure", rungs, plain.ladder.settings, "level")
+        stopped = replace(plain, ladder=ladder, make=lambda level: f"{at_level(level)} stop=sure")
+        return pilot._live_variants(stopped), store
 
     (one,), store = recheck(faster=False)
     assert one.ladder.name == "mine + sure + recheck (one rung)"

@@ -163,7 +163,9 @@ def test_without_matplotlib_only_the_picture_is_missing(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     report(found, tmp_path / "tuned.json")
     said = capsys.readouterr()
-    assert "warning: no picture is drawn, because matplotlib is not installed: pip install 'foretell[plots]'" in said.err
+    assert (
+        "warning: no picture is drawn, because matplotlib is not installed: pip install 'foretell[plots]'" in said.err
+    )
     assert said.err.endswith(f"wrote {tmp_path / 'tuned.json'}, {tmp_path / 'tuned.md'}\n")
     assert "![" not in (tmp_path / "tuned.md").read_text()
     assert describe(found) in said.out

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -36,12 +37,11 @@ from foretell.recipes.text import format_value
 START = 32  # examples of the first round
 FIRST_LEVELS = (5, 11, 17, 23)  # indices of TOLERANCES that the first round tries
 WIDEST = 5  # levels tried on either side of the best one, in the last round
-CAUTIOUS = (12, 8, 4)  # and these before them, because a pilot without a loss does not show a small risk
 OFFSETS = tuple(range(-8, 13, 2))  # levels between the bar of the transfer and that of the stopping rule
 CACHES = ("", "cache=dual", "cache=prefix")
 RECHECK = "verify=recheck"
 SURE = 0.98  # a rung that passes with this probability needs no safer rung before it
-SAFER, SLOWER = 3, 1.05  # safer rungs in front if no rung is as sure, each slower by this factor
+SAFER, APART, SAFEST = 3, 4, -12  # rungs before the others if none is as sure, levels between them, and the last level
 HOPELESS = 0.1  # a rung that passes with less is not worth decoding the calibration set
 
 
@@ -88,7 +88,8 @@ class Stack:
 class Tried:
     """A ladder on the pilot: what each rung loses and costs on the examples seen."""
 
-    ladder: Ladder
+    ladder: Ladder  # its settings are levels
+    make: Callable[[int], str]  # from a level, the recipe of a rung
     losses: Array  # [rungs, m]
     costs: Array  # [rungs, m]
     full: Array  # [m] costs of full decoding
@@ -105,8 +106,8 @@ class PilotResult:
     """The ladder to certify, and everything that was tried on the way."""
 
     scale: ModelScale
-    chosen: Tried
-    transfer_alone: Tried  # the best ladder without a stopping rule
+    chosen: Ladder
+    transfer_alone: Ladder  # the best one without a stopping rule
     tried: tuple[Tried, ...]  # in the order of their expected speedup
     rounds: tuple[tuple[int, tuple[str, ...]], ...] = ()  # examples and names of the stacks of each round
 
@@ -183,23 +184,24 @@ class Pilot:
     def _try(self, stack: Stack, scale: ModelScale, levels: Sequence[int], size: int) -> Tried:
         """Decode the first `size` examples with a stack at some levels."""
         rungs: dict[str, int] = {}
+        make = partial(stack.recipe, scale)
         for level in levels:
-            rungs.setdefault(stack.recipe(scale, level), level)  # two levels may round to the same number
+            rungs.setdefault(make(level), level)  # two levels may round to the same number
         title = f"pilot: {stack.name}, {size} examples"
         ladder = Ladder(stack.name, tuple(rungs), tuple(map(float, rungs.values())), "level")
-        return self._measure(ladder, [self._decode(one, size, title) for one in rungs])
+        return self._measure(ladder, make, [self._decode(one, size, title) for one in rungs])
 
     def _decode(self, recipe: str, size: int, title: str) -> list[Record]:
         if parse(self.store.resolve(recipe)).cache.stores:
             return self.store.records(recipe, self.examples[:size], title)
         return [case.record for case in self.store.cases(recipe, self.examples[:size], title)]
 
-    def _measure(self, ladder: Ladder, rungs: Sequence[Sequence[Record]]) -> Tried:
+    def _measure(self, ladder: Ladder, make: Callable[[int], str], rungs: Sequence[Sequence[Record]]) -> Tried:
         """Compare the records of every rung with full decoding's."""
         losses = np.array([[self._loss(one, example) for one, example in self._pairs(mine)] for mine in rungs])
         costs = np.array([[cost_of(one, self.goal.cost) for one in mine] for mine in rungs])
         full = np.array([cost_of(self._full[one.id], self.goal.cost) for one in rungs[0]])
-        return self._score(ladder, losses, costs, full)
+        return self._score(ladder, make, losses, costs, full)
 
     def _pairs(self, records: Sequence[Record]) -> Iterable[tuple[Record, Example]]:
         return zip(records, self.examples, strict=False)
@@ -208,18 +210,16 @@ class Pilot:
         full, fast = Decoded.of_record(self._full[example.id]), Decoded.of_record(record)
         return self.goal.measure(full, fast, describe_example(example))
 
-    def _score(self, ladder: Ladder, losses: Array, costs: Array, full: Array) -> Tried:
+    def _score(self, ladder: Ladder, make: Callable[[int], str], losses: Array, costs: Array, full: Array) -> Tried:
         speedups = full.sum() / costs.sum(axis=1)
-        return Tried(
-            ladder, losses, costs, full, predict_speedup(losses, speedups, self.planned, self.goal, self.delta)
-        )
+        expected = predict_speedup(losses, speedups, self.planned, self.goal, self.delta)
+        return Tried(ladder, make, losses, costs, full, expected)
 
     def _finish(self, stack: Stack, scale: ModelScale, levels: Sequence[int]) -> Tried:
         """Decode all examples with a stack, at every level around the best one so far."""
         middle = levels[len(levels) // 2]
-        first, last = middle - WIDEST, min(middle + WIDEST, len(TOLERANCES) - 1)
-        safer = [first - distance for distance in CAUTIOUS]
-        return self._try(stack, scale, [*safer, *range(first, last + 1)], len(self.examples))
+        around = range(max(0, middle - WIDEST), min(len(TOLERANCES), middle + WIDEST + 1))
+        return self._try(stack, scale, [*around], len(self.examples))
 
     def _with_stops(self, tried: Tried, scale: ModelScale) -> list[Tried]:
         """Return the ladder with stopping rules on top, replayed on its traces: one ladder per family and offset.
@@ -236,11 +236,11 @@ class Pilot:
             rules = [[kind.rule(scale, level + offset) for offset in OFFSETS] for level in levels]
             replayed = [self._replay(*one, against) for one in zip(tried.ladder.rungs, rules, strict=True)]
             for place, offset in enumerate(OFFSETS):
-                texts = (f"stop={format_value(mine[place])}" for mine in rules)
-                rungs = tuple(f"{rung} {text}" for rung, text in zip(tried.ladder.rungs, texts, strict=True))
+                make = partial(_add_stop, tried.make, kind, scale, offset)
+                rungs = tuple(map(make, levels))
                 ladder = Ladder(f"{tried.ladder.name} + {name}, offset {offset}", rungs, tried.ladder.settings, "level")
                 losses, costs = (np.array([one[side][place] for one in replayed]) for side in (0, 1))
-                found.append(self._score(ladder, losses, costs, tried.full))
+                found.append(self._score(ladder, make, losses, costs, tried.full))
         return found
 
     def _stops(self, recipe: str) -> bool:
@@ -262,16 +262,19 @@ class Pilot:
         """Return what replay cannot tell: the best ladder with its commits rechecked, if that may be faster."""
         if parse(self.store.resolve(best.ladder.rungs[0])).stop == Never():
             return []
+
+        def make(level: int) -> str:
+            return f"{best.make(level)} {RECHECK}"
+
+        def decode(name: str, levels: Sequence[float]) -> Tried:
+            rungs = tuple(make(int(level)) for level in levels)
+            ladder = Ladder(f"{best.ladder.name} + {name}", rungs, tuple(levels), "level")
+            records = [self.store.records(rung, self.examples, "pilot: recheck") for rung in rungs]
+            return self._measure(ladder, make, records)
+
         middle = int(np.abs(best.speedups - best.expected).argmin())
-        one = self._measure(
-            Ladder("recheck", (f"{best.ladder.rungs[middle]} {RECHECK}",)),
-            [self.store.records(f"{best.ladder.rungs[middle]} {RECHECK}", self.examples, "pilot: recheck")],
-        )
-        if one.expected <= best.expected:
-            return [replace(one, ladder=Ladder(f"{best.ladder.name} + recheck (one rung)", one.ladder.rungs))]
-        rungs = tuple(f"{rung} {RECHECK}" for rung in best.ladder.rungs)
-        ladder = Ladder(f"{best.ladder.name} + recheck", rungs)
-        return [self._measure(ladder, [self.store.records(rung, self.examples, "pilot: recheck") for rung in rungs])]
+        one = decode("recheck (one rung)", best.ladder.settings[middle : middle + 1])
+        return [one if one.expected <= best.expected else decode("recheck", best.ladder.settings)]
 
     def _best_level(self, tried: Tried) -> int:
         """Return the level of the rung that is worth most: its speedup times its chance to pass."""
@@ -286,11 +289,12 @@ class Pilot:
             for row in range(len(tried.losses))
         ]
 
-    def _trim(self, tried: Tried) -> Tried:
+    def _trim(self, tried: Tried) -> Ladder:
         """Keep the rungs that are worth a test: none that cannot pass, none that a faster one is as likely to pass as,
         and none before one that is nearly certain to pass.
 
-        If no rung is nearly certain, a few safer ones stay before the others, although the pilot sees no difference.
+        If no rung is nearly certain, a few safer ones are put before them. The pilot has not decoded those: it is too
+        small to tell them from the others.
         """
         chances, costs = self._chances(tried), tried.costs.sum(axis=1)
         order = sorted(range(len(chances)), key=lambda row: costs[row])  # the fastest first
@@ -300,16 +304,18 @@ class Pilot:
                 kept.append(row)
             if chances[row] >= SURE:
                 break
-        kept = kept or [order[-1]]
-        for _ in range(SAFER):
-            slower = [
-                row for row in order if costs[row] > SLOWER * costs[kept[-1]] and chances[row] >= chances[kept[-1]]
-            ]
-            if chances[kept[-1]] < SURE and slower:
-                kept.append(slower[0])
-        kept = kept[::-1]
-        ladder = Ladder(tried.ladder.name, tuple(tried.ladder.rungs[row] for row in kept))
-        return replace(tried, ladder=ladder, losses=tried.losses[kept], costs=tried.costs[kept])
+        kept = (kept or [order[-1]])[::-1]
+        rungs = [tried.ladder.rungs[row] for row in kept]
+        if chances[kept[0]] < SURE:
+            first = int(tried.ladder.settings[kept[0]])
+            safer = dict.fromkeys(map(tried.make, range(first - APART, SAFEST - 1, -APART)))
+            rungs = [*[one for one in safer if one not in rungs][:SAFER][::-1], *rungs]
+        return Ladder(tried.ladder.name, tuple(rungs))
+
+
+def _add_stop(make: Callable[[int], str], kind: StopKind, scale: ModelScale, offset: int, level: int) -> str:
+    """Return the recipe of a rung with a stopping rule, whose bar lies `offset` levels from the rung's."""
+    return f"{make(level)} stop={format_value(kind.rule(scale, level + offset))}"
 
 
 def cost_of(record: Record, cost: str) -> float:

@@ -123,12 +123,12 @@ class Tuning:
     def run(self) -> Tuned:
         """Decode what is not stored yet, choose a ladder on the pilot part, and certify it on the other part."""
         certification, found = self.certification, self.search()
-        look = certification.look(found.chosen.ladder.key)
+        look = certification.look(found.chosen.key)
         full = self.store.records(self.against, self.calibration, "calibration: full decoding")
         results: list[RungResult] = []
         tested = certify_ladder(
-            found.chosen.ladder,
-            self.decode_rungs(found.chosen.ladder, full, results),
+            found.chosen,
+            self.decode_rungs(found.chosen, full, results),
             self.goal,
             certification.delta(look),
         )
