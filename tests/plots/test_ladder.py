@@ -38,7 +38,7 @@ class Tuned:
 
 
 def draw(*given: Any, **more: Any) -> Figure:
-    return plot_ladder(cast(Certificate, Tuned(*given, **more)))
+    return plot_ladder(cast("Certificate", Tuned(*given, **more)))
 
 
 def points(figure: Figure) -> dict[str, tuple[str, list[float], list[float]]]:
@@ -48,7 +48,7 @@ def points(figure: Figure) -> dict[str, tuple[str, list[float], list[float]]]:
         assert isinstance(bars, ErrorbarContainer)
         line, _, (interval,) = bars
         assert line is not None
-        low, high = interval.get_segments()[0]  # type: ignore[attr-defined]
+        low, high = interval.get_segments()[0]
         point = [*map(float, [*np.asarray(line.get_xdata()), *np.asarray(line.get_ydata())])]
         found[str(bars.get_label())] = (to_hex(line.get_color()), point, [float(low[1]), float(high[1])])
     return found
@@ -63,7 +63,9 @@ def test_rungs_are_drawn_where_they_were_measured() -> None:
         ("not certified", FAILED, [4, 5], [3, 8]),
         ("the certified recipe without its stopping rule", ALONE, [1.25, 0.5], [0.1, 0.9]),
     ):
-        assert found[name] == (colour, pytest.approx(point), pytest.approx(interval))
+        assert found[name][0] == colour
+        assert found[name][1] == pytest.approx(point)
+        assert found[name][2] == pytest.approx(interval)
     assert len(found) == 3
     tried = np.asarray(axes.collections[0].get_offsets())
     assert tried == pytest.approx(np.array([[1.5, 0], [3, 4]]))
