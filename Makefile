@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check format explore fuzz test-slow test-lm-eval test-lowest bench study beyond train-tiny distil-tiny clean
+.PHONY: setup demo serve test check format explore fuzz test-slow test-lm-eval test-lowest bench study beyond train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
 
@@ -15,6 +15,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/foretell demo
+
+# The server on http://localhost:8000, with its page. Other models: make serve MODEL=owner/name
+MODEL ?= tiny
+serve: setup
+	$(BIN)/foretell serve $(MODEL)
 
 check: setup
 	$(BIN)/ruff format --check .

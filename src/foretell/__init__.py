@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foretell.engine.trace import Recorder, Trace
     from foretell.engine.trace_files import load_traces, save_traces
     from foretell.errors import (
+        ContextLengthError,
         ForetellError,
         LayoutError,
         MissingExtraError,
@@ -49,6 +50,7 @@ __all__ = [
     "Beliefs",
     "Certificate",
     "Completion",
+    "ContextLengthError",
     "Engine",
     "Evaluation",
     "Failure",
@@ -91,6 +93,7 @@ __all__ = [
     "tune",
 ]
 _ERRORS = (
+    "ContextLengthError",
     "ForetellError",
     "LayoutError",
     "MissingExtraError",

@@ -5,6 +5,7 @@ Our exception hierarchy:
   x RequestError      the caller asked for something impossible
     + LayoutError     the pinned tokens or the answer do not fit the window
     + RecipeError     unknown policy or parameter name, or a value out of range
+    + ContextLengthError  the prompt and its window exceed the model's context
     + VocabularyError the text has a word that the model's vocabulary lacks
     + PermissionNeededError  grading runs code that a model wrote, which was not allowed
     + SandboxError    code that a model wrote cannot be isolated on this machine
@@ -41,6 +42,10 @@ class LayoutError(RequestError):
 
 class RecipeError(RequestError):
     """A policy or parameter name is unknown, or a value is out of range."""
+
+
+class ContextLengthError(RequestError):
+    """The prompt and its window exceed the model's context."""
 
 
 class VocabularyError(RequestError):

@@ -12,6 +12,7 @@ PACKAGES = {
     "lm-eval": ("lm_eval", "the lm-evaluation-harness backend"),
     "plots": ("matplotlib", "a plot"),
     "quantize": ("torchao", "quantize"),
+    "server": ("starlette", "a server"),
 }  # extra -> its package, and what needs it
 
 

@@ -180,6 +180,10 @@ class Supervisor:
         template = self.templates[rung]
         return template if rung else replace(template, notes=(*template.notes, IN_FULL))
 
+    def awaits(self, task: Task) -> bool:
+        """Return whether an audit needs the result of a task. Audits that arrived later wait for it, too."""
+        return task.key in self._audits
+
     def record(self, task: Task, done: Completion | Failure) -> list[Event]:
         """Take the result of a task, and return what changes with it."""
         audit = self._audits.get(task.key)

@@ -19,6 +19,7 @@ from foretell.cli import (
     judge,
     recipes,
     reproduce,
+    serve,
     tasks,
     trace,
     tune,
@@ -93,6 +94,7 @@ def program(
 
 app.command()(generate.generate)
 app.command()(generate.fill)
+app.command()(serve.serve)
 app.add_typer(trace.app, name="trace")
 app.command()(recipes.recipes)
 app.command()(tasks.tasks)

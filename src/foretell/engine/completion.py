@@ -95,13 +95,13 @@ class Frame:
 
 def generated_tokens(tokens: Sequence[int], layout: Layout, end_ids: Sequence[int]) -> tuple[int, ...]:
     """Return the tokens of a window that were not pinned, up to the first of `end_ids` after all pins, with it."""
-    pinned, size = {offset for offset, _ in layout.pins}, _end(tokens, layout, end_ids) + 1
+    pinned, size = {offset for offset, _ in layout.pins}, end_of(tokens, layout, end_ids) + 1
     return tuple(token for at, token in enumerate(tokens[:size]) if at not in pinned)
 
 
 def text_of(tokens: Sequence[int], layout: Layout, codec: Codec) -> tuple[str, int]:
     """Return the text of a window and the number of its tokens, up to the first end token after all pins."""
-    kept = tokens[: _end(tokens, layout, codec.end_ids)]
+    kept = tokens[: end_of(tokens, layout, codec.end_ids)]
     return codec.decode(kept), sum(token not in codec.end_ids for token in kept)
 
 
@@ -114,8 +114,8 @@ def cut_text(text: str, stop_strings: Sequence[str]) -> tuple[str, str | None]:
     return text[:place], string
 
 
-def _count_tokens(text: str, tokens: Sequence[int], codec: Codec) -> int:
-    """Return how many of `tokens` spell `text`, which is the beginning of their text.
+def count_tokens(text: str, tokens: Sequence[int], codec: Codec) -> int:
+    """Return how many of `tokens`, without ends, spell `text`, which is the beginning of their text.
 
     White space is ignored, because decoders put spaces between two tokens depending on what follows.
     """
@@ -131,7 +131,8 @@ def _without_blanks(text: str) -> str:
     return "".join(text.split())
 
 
-def _end(tokens: Sequence[int], layout: Layout, end_ids: Sequence[int]) -> int:
+def end_of(tokens: Sequence[int], layout: Layout, end_ids: Sequence[int]) -> int:
+    """Return the place of the first end token after all pins; the length of the window if there is none."""
     last_pin = max((offset for offset, _ in layout.pins), default=-1)
     ends = (i for i, token in enumerate(tokens) if token in end_ids and i > last_pin)
     return next(ends, len(tokens))
@@ -149,7 +150,7 @@ def completion_of(
         text=text,
         answer=answer and cut_text(answer, stop_strings)[0],
         tokens=tokens,
-        response_tokens=size if stop_string is None else _count_tokens(text, tokens, codec),
+        response_tokens=size if stop_string is None else count_tokens(text, tokens, codec),
         prompt_tokens=len(request.prompt),
         steps=outcome.steps,
         budget=request.budget,
@@ -208,7 +209,7 @@ def answer_of(tokens: Sequence[int], request: Request, codec: Codec, spelling: S
     if request.layout.answer is None or not codec.reads_text:
         return None
     start, length = request.layout.answer
-    return codec.decode(tokens[start : min(start + length, _end(tokens, request.layout, codec.end_ids))])
+    return codec.decode(tokens[start : min(start + length, end_of(tokens, request.layout, codec.end_ids))])
 
 
 def frame_of(step: Step, row: int) -> Frame:

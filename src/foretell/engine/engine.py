@@ -34,7 +34,7 @@ from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_
 from foretell.engine.request import Layout, Request, derive_seed
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.threads import with_threads
-from foretell.errors import ForetellError, RequestError, one_of, show, whole
+from foretell.errors import ContextLengthError, ForetellError, RequestError, one_of, show, whole
 from foretell.loop.protocols import Denoiser
 from foretell.models.device import AUTO, SMALL, choose_device
 from foretell.models.faster import check_quantize, compile_blocks, quantize_weights
@@ -405,7 +405,7 @@ class Engine:
             raise RequestError("the prompt holds the mask token; only positions of the window can be filled")
         if len(ids) + layout.length - layout.padding > self.context:
             sizes = f"a prompt of {len(ids)} tokens and a window of {layout.length}"
-            raise RequestError(f"{sizes} exceed the context of {self.context} tokens that this model supports")
+            raise ContextLengthError(f"{sizes} exceed the context of {self.context} tokens that this model supports")
         known = chain(ids, *layout.pins) if template.fills else ids  # the tokens of a text with masks are pinned
         return Request(tuple(ids), layout, recipe, derive_seed(template.seed, known))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foretell.engine.outcome import FailedRequest, Observer, Outcome, Row, Usage, outcome_of, usage_of
 from foretell.engine.request import Request
@@ -75,8 +75,11 @@ class Group:
         except RowsFailedError as failed:
             return {index: FailedRequest(self.rows[index].ticket, error) for index, error in failed.rows.items()}
         self.state, self.ahead = step.after, step.ahead
-        for index, row in enumerate(self.rows):
-            row.observe(step, index)
+        watched = tuple(index for index, row in enumerate(self.rows) if row.observers)
+        if len(watched) < len(self.rows):
+            step = replace(step, watched=watched)  # so that observing a row costs the others nothing
+        for index in watched:
+            self.rows[index].observe(step, index)
         done = [index for index, over in enumerate(step.ahead.finished) if over]
         # A settled row is done unless its commit is checked, so `settled` is copied to the host only in these cases.
         if done or self.recipe.verify.passes:

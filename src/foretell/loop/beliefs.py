@@ -185,6 +185,26 @@ class StepBeliefs:
             exact = partial(output.readout.precise, at_row, at)
         return Readings(row, position, tokens, logits, exact)
 
+    @torch.inference_mode()
+    def log_probabilities(self, row: int, positions: Tensor) -> Tensor:
+        """Return the log probability of every token at `positions` [n] of a row, in rising order. [n, V]
+
+        The step must have computed these positions, and the next step frees them.
+        """
+        left = torch.zeros_like(self._seen)
+        left[row, positions] = True
+        parts: list[tuple[Tensor, Tensor]] = []
+        for output in self._outputs:
+            at_row, at = output.of(left).nonzero(as_tuple=True)
+            if len(at):
+                _, position = output.locate(at_row, at, len(self.tokens))
+                left[row, position] = False
+                values = output.readout(at_row, at).float()
+                values[:, self._state.mask_id : self._state.mask_id + 1] = -torch.inf
+                parts.append((position, values.log_softmax(dim=-1)))
+        order = torch.cat([position for position, _ in parts]).argsort()
+        return torch.cat([values for _, values in parts])[order]
+
     @property
     def failed(self) -> Tensor:
         """[B] rows for which no token can be chosen at a position, because its best logit is not finite."""

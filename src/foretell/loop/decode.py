@@ -34,6 +34,7 @@ class Step:
     move: Move
     after: DecodeState
     ahead: StepPlan  # the plan of the next step
+    watched: tuple[int, ...] | None = None  # rows that somebody observes; None: all
 
     @property
     def settled(self) -> Tensor:
@@ -50,9 +51,15 @@ class Step:
     def draft(self) -> Tensor:
         """[B, N] what each position holds now, or would hold if decoding stopped here.
 
-        Reads the beliefs of every position that the step computed. This does not affect decoding.
+        Reads the beliefs of every position of the watched rows that the step computed. The other rows show only what
+        policies have read of them. This does not affect decoding.
         """
-        self.beliefs.read_tokens(~self.before.done[:, None], measure=True)
+        wanted = ~self.before.done
+        if self.watched is not None:
+            rows = torch.zeros_like(wanted)
+            rows[list(self.watched)] = True
+            wanted = wanted & rows
+        self.beliefs.read_tokens(wanted[:, None], measure=True)
         return torch.where(self.filled, self.after.draft, self.beliefs.tokens)
 
 

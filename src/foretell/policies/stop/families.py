@@ -130,13 +130,14 @@ def judge_family(path: str | Path) -> Family:
 
 def with_token_clock(family: Family) -> Family:
     """Return the family with progress measured in filled tokens, for recipes that fill several masks per step."""
-    return replace(family, rule=lambda setting: _with_token_clock(family.rule(setting)))
+    return replace(family, rule=lambda setting: use_token_clock(family.rule(setting)))
 
 
-def _with_token_clock(rule: Stop) -> Stop:
+def use_token_clock(rule: Stop) -> Stop:
+    """Return the rule with progress measured in filled tokens, unless it names a clock."""
     if isinstance(rule, Prophet) and rule.clock is None:
         return replace(rule, clock="tokens")
-    return replace(rule, rules=tuple(map(_with_token_clock, rule.rules))) if isinstance(rule, All | Any) else rule
+    return replace(rule, rules=tuple(map(use_token_clock, rule.rules))) if isinstance(rule, All | Any) else rule
 
 
 def find_families(names: str | Family | Sequence[str | Family]) -> tuple[Family, ...]:

@@ -1,0 +1,225 @@
+"""`foretell serve`: run a model as a server that OpenAI clients use unchanged."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from foretell.cli.audit import read_supervision, report
+from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
+from foretell.errors import RequestError, whole, within
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from foretell.certify.supervise import Supervisor
+    from foretell.engine.engine import Engine
+    from foretell.serve import Limits
+
+KEY = "FORETELL_API_KEY"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  compared with, not bound to
+HINT = "find a faster recipe for your prompts with: foretell tune {}, then serve it with --recipe tuned.json"
+
+
+def serve(
+    model: Model,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all networks.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen on; 0 for any free one.")] = 8000,
+    api_key: Annotated[
+        str | None, Option(help=f"Key that clients have to send (default: the variable {KEY}, or none).")
+    ] = None,
+    recipe: Annotated[
+        list[str] | None,
+        Option("--recipe", "-r", help="Recipe or certified .json that clients may name. Repeatable; first: default."),
+    ] = None,
+    window: Annotated[int | None, Option(help="Length of the response window (default: the model's layout).")] = None,
+    max_batch: Annotated[int, Option(help="Requests decoded at the same time.")] = 8,
+    max_waiting: Annotated[int, Option(help="Requests that may wait; more get status 429.")] = 256,
+    max_tokens: Annotated[int, Option(help="Tokens of an answer at most.")] = 4096,
+    timeout: Annotated[float, Option(help="Seconds per request at most.")] = 600.0,
+    grace: Annotated[float, Option(help="Seconds that running requests get at shutdown.")] = 30.0,
+    revision: Revision = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
+    packed: Packed = None,
+    risk: Annotated[
+        float | None, Option(help="Start with full decoding, and earn faster recipes with at most this risk.")
+    ] = None,
+    confidence: Annotated[float | None, Option(help="Probability that --risk holds (default: 0.95).")] = None,
+    loss: Annotated[str | None, Option(help="What --risk counts: answer (default), text or tokens.")] = None,
+    explore: Annotated[
+        float | None, Option(help="Share of requests that --risk tests recipes on (default: 0.2).")
+    ] = None,
+    pilot: Annotated[
+        int | None, Option(help="Requests from which --risk learns the model's scale (default: 100).")
+    ] = None,
+    ahead: Annotated[int | None, Option(help="Recipes that --risk tests at the same time (default: all).")] = None,
+    state: Annotated[Path | None, Option(help="File of what --risk has learned (default: MODEL.climb.jsonl).")] = None,
+    audit: Annotated[float | None, Option(help="Share of requests that are also decoded in full.")] = None,
+    audit_log: Annotated[Path | None, Option(help="File of the audits (default: MODEL.audit.jsonl).")] = None,
+    on_drift: Annotated[str | None, Option(help="After an alarm: warn (default), or full (decode in full).")] = None,
+    allowed_host: Annotated[
+        list[str] | None, Option(help="Host name that clients use, besides localhost and --host. Repeatable.")
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None, Option(help="Origin of a page on another host that may call the server. Repeatable.")
+    ] = None,
+) -> None:
+    """Serve a model over HTTP: OpenAI's routes, and a page at / that shows how text is decoded.
+
+    foretell serve tiny
+    """
+    run(dict(locals()))
+
+
+def run(given: dict[str, Any]) -> None:
+    """Check everything, load the model, and serve until SIGTERM or Ctrl-C."""
+    from foretell.extras import require_extra  # noqa: PLC0415
+
+    require_extra("server")
+    whole("--port", given["port"], 0, 65535, RequestError)
+    within("--grace", given["grace"], 0.0, 1e6, RequestError)
+    key = given["api_key"] or os.environ.get(KEY) or None
+    recipes = tuple(given["recipe"] or ())
+    limits = _limits(given)
+    check_recipes(recipes)
+    supervision = read_supervision(_with_logs(given))
+
+    from foretell.cli.model import check_rows, introduce, open_engine  # noqa: PLC0415
+
+    name = at_revision(given["model"], given["revision"])
+    engine = open_engine(name, given["device"], given["dtype"], given["threads"], packed=given["packed"])
+    introduce(engine)
+    template = engine.template(**({} if limits.window is None else {"max_new_tokens": limits.window}))
+    check_rows(engine, limits.max_batch, template.layout.length)
+    with ExitStack() as stack:
+        supervisor = None
+        if supervision is not None:
+            supervisor = stack.enter_context(_supervise(supervision, engine, recipes, limits))
+        from foretell.serve import Access, app  # noqa: PLC0415
+
+        made = app(
+            engine,
+            recipes=recipes,
+            limits=limits,
+            access=Access(key, _hosts(given), tuple(given["cors_origin"] or ())),
+            supervisor=supervisor,
+            report=report,
+            grace=given["grace"],
+        )
+        listen(made, given["host"], given["port"], given["grace"], greet=lambda port: _greet(made, given, port, key))
+
+
+def _limits(given: dict[str, Any]) -> Limits:
+    from foretell.serve import Limits  # noqa: PLC0415
+
+    names = ("max_batch", "max_waiting", "max_tokens", "timeout", "window")
+    return Limits(**{name: given[name] for name in names})
+
+
+def check_recipes(recipes: tuple[str, ...]) -> None:
+    """Raise an error for a wrong recipe before the weights are loaded."""
+    from foretell.engine.certificate import recipe_of  # noqa: PLC0415
+    from foretell.recipes.presets import parse  # noqa: PLC0415
+
+    for one in recipes:
+        found = recipe_of(one)
+        if isinstance(found, str):
+            parse(found)
+
+
+def _with_logs(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with default files for logs, in the current folder, named after the model."""
+    stem = Path(given["model"]).name.replace("@", "-")
+    files = {"audit_log": (given["audit"], "audit"), "state": (given["risk"], "climb")}
+    chosen = {
+        name: Path(f"{stem}.{suffix}.jsonl")
+        for name, (asked, suffix) in files.items()
+        if given[name] is None and asked is not None and (name == "state" or given["risk"] is None)
+    }
+    return given | chosen | {"watch": False, "out": None}
+
+
+@contextmanager
+def _supervise(supervision: Any, engine: Engine, recipes: tuple[str, ...], limits: Limits) -> Iterator[Supervisor]:
+    """Yield the supervisor of requests that name no recipe."""
+    from foretell.engine.options import Options  # noqa: PLC0415
+
+    options: dict[str, Any] = {} if limits.window is None else {"max_new_tokens": limits.window}
+    if recipes and recipes[0].endswith(".json"):
+        options["recipe"] = recipes[0]
+    with supervision.open(engine, engine.template(**options), Options.of(options)) as supervisor:
+        yield supervisor
+
+
+def _hosts(given: dict[str, Any]) -> tuple[str, ...]:
+    """Return the host names that are served; none, which means all, if the server listens on all networks."""
+    named = tuple(one.lower() for one in given["allowed_host"] or ())
+    if given["host"] in ANYWHERE and not named:
+        return ()
+    return (*LOOPBACK, given["host"].lower(), *named)
+
+
+def listen(made: Starlette, host: str, port: int, grace: float, greet: Any) -> None:
+    """Serve until SIGTERM or Ctrl-C, then finish running requests."""
+    import uvicorn  # noqa: PLC0415
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                greet(self.servers[0].sockets[0].getsockname()[1])
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """Leave the loop at a signal, without raising it again: a drained server has done its work."""
+            before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                yield
+            finally:
+                for one, handler in before.items():
+                    signal.signal(one, handler)
+
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            made.state.service.draining = True
+            super().handle_exit(sig, frame)
+
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("foretell.serve").setLevel(logging.INFO)
+    shown = max(1, round(grace))
+    config = uvicorn.Config(
+        made, host, port, log_level="warning", access_log=False, timeout_graceful_shutdown=shown, server_header=False
+    )
+    Server(config).run()
+
+
+def _greet(made: Starlette, given: dict[str, Any], port: int, key: str | None) -> None:
+    """Print the address, the model, the recipe, and a command that works."""
+    from json import dumps  # noqa: PLC0415
+
+    from foretell.cli.console import say  # noqa: PLC0415
+    from foretell.serve.examples import find_examples  # noqa: PLC0415
+
+    service = made.state.service
+    shown = "localhost" if given["host"] in ("127.0.0.1", *ANYWHERE) else given["host"]
+    address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+    default = service.offers.default
+    supervised = service.supervisor is not None
+    recipe = f"full at first; faster ones are earned with risk {given['risk']:g}" if given["risk"] else default.name
+    say(f"serving {service.model} at {address}", style="bold")
+    say(f"recipe: {recipe} · offered: {', '.join(service.offers.each)}", style="dim")
+    if not (supervised or given["recipe"] or find_examples(service.engine)):
+        say(HINT.format(given["model"]), style="dim")
+    example = next((one.prompt for one in find_examples(service.engine)), "Say hello.")
+    body = dumps({"model": service.model, "messages": [{"role": "user", "content": example}]})
+    secret = f' -H "Authorization: Bearer ${KEY}"' if key is not None else ""
+    say(f"curl {address}/v1/chat/completions{secret} -d '{body}'", style="")

@@ -1,0 +1,47 @@
+"""Prompts that the bundled model can read: it knows little more than a hundred words."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from foretell.engine.engine import Engine
+from foretell.serve.offers import is_bundled
+from foretell.tasks import TASKS, draw
+
+QUESTION = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are left?"
+SEED = 2025
+PER_TASK = 3
+
+
+class Example(NamedTuple):
+    task: str
+    layout: str
+    prompt: str
+
+
+@cache
+def _draw_examples() -> tuple[Example, ...]:
+    """Return held-out problems of every task."""
+    drawn = [
+        Example(name, name, problem.prompt)
+        for name, task in TASKS.items()
+        for problem in draw(task, np.random.default_rng(SEED), PER_TASK, test=True)
+    ]
+    return (Example("word", "word", QUESTION), *drawn)
+
+
+def find_examples(engine: Engine) -> tuple[Example, ...]:
+    """Return prompts that work with a model; none unless it is bundled."""
+    return _draw_examples() if is_bundled(engine) else ()
+
+
+def describe_examples(engine: Engine) -> str:
+    """Return a sentence with one working prompt per task; empty for models that read any text."""
+    first = {one.task: one for one in reversed(find_examples(engine))}
+    if not first:
+        return ""
+    shown = "; ".join(f'{{"layout": "{one.layout}"}} {one.prompt!r}' for one in reversed(first.values()))
+    return f". This model was trained on four tasks only. Prompts that work: {shown}"
