@@ -99,8 +99,7 @@ def run(given: dict[str, Any]) -> None:
     name = at_revision(given["model"], given["revision"])
     engine = open_engine(name, given["device"], given["dtype"], given["threads"], packed=given["packed"])
     introduce(engine)
-    template = engine.template(**({} if limits.window is None else {"max_new_tokens": limits.window}))
-    check_rows(engine, limits.max_batch, template.layout.length)
+    check_rows(engine, limits.max_batch, engine.template(max_new_tokens=limits.window).layout.length)
     with ExitStack() as stack:
         supervisor = None
         if supervision is not None:
@@ -154,7 +153,7 @@ def _supervise(supervision: Any, engine: Engine, recipes: tuple[str, ...], limit
     """Yield the supervisor of requests that name no recipe."""
     from foretell.engine.options import Options  # noqa: PLC0415
 
-    options: dict[str, Any] = {} if limits.window is None else {"max_new_tokens": limits.window}
+    options: dict[str, Any] = {"max_new_tokens": limits.window}
     if recipes and recipes[0].endswith(".json"):
         options["recipe"] = recipes[0]
     with supervision.open(engine, engine.template(**options), Options.of(options)) as supervisor:

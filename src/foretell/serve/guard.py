@@ -21,7 +21,7 @@ from foretell.serve.service import Service
 LOG = logging.getLogger("foretell.serve")
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 WITHOUT_KEY = ("/", "/health", "/ready", "/metrics", "/foretell/info")  # and the page's files
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+BUG = Problem(500, "the server has a bug; its log says more", code="internal_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Guard:
             await send(message)
 
         try:
-            if scope["method"] == "OPTIONS" and exchange.origin is not None and exchange.origin:
+            if scope["method"] == "OPTIONS" and exchange.origin:
                 await _allow(scope, receive, tell)
                 return
             try:
@@ -64,8 +64,7 @@ class Guard:
                 await _report(problem, scope, receive, tell, exchange)
             except Exception:
                 LOG.exception("%s: a bug", name)
-                problem = Problem(500, "the server has a bug; its log says more", code="internal_error")
-                await _report(problem, scope, receive, tell, exchange)
+                await _report(BUG, scope, receive, tell, exchange)
         finally:
             exchange.log(scope)
 
