@@ -24,13 +24,9 @@ def open_client(tiny: Engine) -> Iterator[TestClient]:
 
 def test_a_key_is_asked_for(tiny: Engine) -> None:
     with TestClient(app(tiny, access=Access(key="secret"))) as client:
-        for header in (
-            {},
-            {"authorization": "Bearer wrong"},
-            {"authorization": "Basic secret"},
-            {"authorization": "é"},
-        ):
-            refused = client.post("/v1/chat/completions", json=BODY, headers={k: v.encode() for k, v in header.items()})
+        for given in ("", "Bearer wrong", "Basic secret", "é"):
+            headers = [(b"authorization", given.encode())]
+            refused = client.post("/v1/chat/completions", json=BODY, headers=headers)
             assert refused.status_code == 401
             assert refused.json()["error"]["code"] == "invalid_api_key"
         for path in ("/v1/models", "/v1/anything"):
@@ -70,7 +66,7 @@ def test_pages_of_other_sites_are_refused_unless_allowed(tiny: Engine) -> None:
 def test_request_ids_come_in_and_go_out(open_client: TestClient) -> None:
     assert open_client.get("/health", headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
     for bad in ("a b", "x" * 129, "é"):
-        given = open_client.get("/health", headers={"x-request-id": bad.encode()}).headers["x-request-id"]
+        given = open_client.get("/health", headers={b"x-request-id": bad.encode()}).headers["x-request-id"]
         assert given.startswith("req-")
 
 
@@ -136,7 +132,8 @@ def test_tokens_to_text_and_back(open_client: TestClient, tiny: Engine) -> None:
     text = open_client.post("/detokenize", json={"tokens": made["tokens"]}).json()["prompt"]
     assert text == tiny.codec.decode(made["tokens"])
     assert open_client.post("/detokenize", json={"tokens": [10**6]}).json()["error"]["param"] == "tokens"
-    for bad in ({}, {"prompt": "a", "messages": []}, {"prompt": "hello"}, {"messages": [{}]}):
+    bodies: list[dict[str, Any]] = [{}, {"prompt": "a", "messages": []}, {"prompt": "hello"}, {"messages": [{}]}]
+    for bad in bodies:
         assert open_client.post("/tokenize", json=bad).status_code == 400
 
 
