@@ -47,7 +47,7 @@ class Gated:
     inner: Denoiser
     gate: threading.Event = field(default_factory=threading.Event)
     passes: list[int] = field(default_factory=list)
-    fails: list[Exception] = field(default_factory=list)  # raised by the next pass, one per pass
+    fails: list[Exception | None] = field(default_factory=list)  # raised by the next passes, the last one first
 
     @property
     def mask_id(self) -> int:
@@ -56,8 +56,8 @@ class Gated:
     def __call__(self, inputs: Inputs) -> Readout:
         self.passes.append(len(inputs.canvas))
         assert self.gate.wait(PATIENCE)
-        if self.fails:
-            raise self.fails.pop()
+        if self.fails and (error := self.fails.pop()) is not None:
+            raise error
         return self.inner(inputs)
 
     def new_cache(self, batch: int, length: int) -> KVStore:
