@@ -212,9 +212,7 @@ class StepBeliefs:
             exact = partial(output.readout.precise, at_row, at)
         return self._note(row, position, values, exact, measure=measure)
 
-    def _note(
-        self, row: Tensor, position: Tensor, values: Tensor, exact: Exact | None, *, measure: bool
-    ) -> Readings:
+    def _note(self, row: Tensor, position: Tensor, values: Tensor, exact: Exact | None, *, measure: bool) -> Readings:
         """Propose tokens from the logits `values` [n, V] of some positions [n]."""
         self._spreads.clear()
         state = self._state

@@ -150,13 +150,13 @@ def _group_slots(rows: Sequence[int], query: Tensor | None, state: StateView) ->
             found.setdefault((id(slot.automaton), slot.length), []).append((place, row, slot))
     made = []
     for group in found.values():
-        row = torch.tensor([place for place, _, _ in group])
+        places = torch.tensor([place for place, _, _ in group])
         at = torch.stack([torch.arange(slot.offset, slot.end) for _, _, slot in group])
         if query is not None:  # a slot's positions are wanted, so each of them is in the query
-            at = (query[row][:, None, :] == at[..., None]).to(torch.int8).argmax(dim=2)
-        row, at = _to_device((row, at), state)
+            at = (query[places][:, None, :] == at[..., None]).to(torch.int8).argmax(dim=2)
+        places, at = _to_device((places, at), state)
         automaton = group[0][2].automaton.on(state.window.device)
-        made.append(SlotGroup(automaton, tuple((one, slot.offset) for _, one, slot in group), row, at))
+        made.append(SlotGroup(automaton, tuple((one, slot.offset) for _, one, slot in group), places, at))
     return tuple(made)
 
 

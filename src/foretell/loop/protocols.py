@@ -54,7 +54,7 @@ class Selective(Protocol):
     """A readout that can compute the logits of a few tokens without those of the rest of the vocabulary."""
 
     def select(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
-        """Return the logits [n, k] of `tokens` [k] at each of the n positions, in float32."""
+        """Return the logits [n, k] of `tokens` [k] at each of the n positions, in float32 or better."""
 
 
 class Denoiser(Protocol):

@@ -30,8 +30,9 @@ class TokenAutomaton:
         if table.numel() == 0:
             raise LayoutError("a slot needs at least one allowed token")
         self.source, ids, self.target = table.unbind(1)  # [E] each
-        self.tokens, self.token = ids.unique(return_inverse=True)  # [K] ids in rising order; [E] places in `tokens`
-        if not (0 <= int(self.tokens[0]) and int(self.tokens[-1]) < vocabulary):
+        # [K] ids in rising order; [E] places in `tokens`
+        self.tokens, self.token = torch.unique(ids, return_inverse=True)
+        if int(self.tokens[0]) < 0 or int(self.tokens[-1]) >= vocabulary:
             raise LayoutError(f"the tokens of a slot must be from 0 to {vocabulary - 1}, got {self.tokens.tolist()}")
         ends = torch.tensor(sorted(set(final)), dtype=torch.long)
         size = int(max(self.source.max(), self.target.max(), *ends[-1:])) + 1

@@ -215,7 +215,8 @@ def _logits_of(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Ten
 
 
 def select_logits(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
-    """Return the logits of `tokens` [k] at each position, in float32, without the others if the readout can. [n, k]"""
+    """Return the logits of `tokens` [k] at each position, in float32 or better, without the others if the readout can. [n, k]"""
     if isinstance(readout, Selective):
         return readout.select(row, at, tokens)
-    return readout(row, at).index_select(1, tokens).float()
+    logits = readout(row, at).index_select(1, tokens)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

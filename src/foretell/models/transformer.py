@@ -178,9 +178,10 @@ class Hidden:
 
     def select(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
         """Implements `protocols.Selective`. A packed head without its rows computes all logits."""
+        dtype = torch.promote_types(self.states.dtype, torch.float32)
         if self.head.weight.is_meta:
-            return self(row, at).index_select(1, tokens).float()
-        return F.linear(self.states[row, at].float(), self.head.weight[tokens].float())
+            return self(row, at).index_select(1, tokens).to(dtype)
+        return F.linear(self.states[row, at].to(dtype), self.head.weight[tokens].to(dtype))
 
 
 class Transformer(nn.Module):
