@@ -21,7 +21,6 @@ from foretell.loop.protocols import Inputs
 from foretell.loop.slots import Edge, Slot, TokenAutomaton, single
 from foretell.loop.wrappers import Guided, Suppressed, select_logits
 from foretell.policies.cache.dual import Dual
-from foretell.policies.cache.off import Off
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
 from foretell.policies.transfer.threshold import Threshold

@@ -85,7 +85,7 @@ class DecisionTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     think: int = 64  # masks before the scaffold
     trailing: int = 0  # masks after it
     orders: int | None = None  # readings in different orders of the choices; None: a second one if the first is unsure
-    recipe: str = "swift stop.over=masked"
+    recipe: str = "full transfer=threshold(0.99) stop=prophet(tau=linear(5,5),reduce=min,over=masked,clock=tokens)"
 
 
 class LayoutsFile(msgspec.Struct, forbid_unknown_fields=True):
