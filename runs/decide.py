@@ -1,4 +1,4 @@
-"""Typed decisions on the bundled tasks: accuracy, forward passes, calibration and conformal sets of ways to read a slot.
+"""Typed decisions on the bundled tasks: accuracy, forward passes and calibration of ways to read a slot.
 
     python runs/decide.py
 
@@ -113,7 +113,6 @@ def decide_all(
         decision = done[place]
         if isinstance(decision, ForetellError):
             raise decision
-        answers = decision.answers
         items = [
             {
                 "p": _probabilities(decision, name),
@@ -199,11 +198,11 @@ def main() -> None:
     for name in options.tasks:
         subject = make_subject(name, engine)
         full = stored(engine, subject, "full", SEED, options.limit, options)
-        for way in WAYS:
+        for way, about in WAYS.items():
             tested = stored(engine, subject, way, SEED, options.limit, options)
             # A second set of full decodings would take as long as all the rest.
             learned = [] if way == "full" else stored(engine, subject, way, SEED + 1, options.calibration, options)
-            rows.append(summarise(name, way, WAYS[way], tested, full, learned))
+            rows.append(summarise(name, way, about, tested, full, learned))
     clocks = {name: measure_clock(engine, make_subject(name, engine), options.batch_size) for name in options.tasks}
     heads = [measure_head(positions) for positions in (1, 2, 8)]
     numbers = {"rows": [asdict(row) for row in rows], "clocks": clocks, "heads": heads, "coverage": COVERAGE}

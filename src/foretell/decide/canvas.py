@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 
-from foretell.decide.labels import Labels, encode_after
+from foretell.decide.labels import Labels, encode_after, encode_before
 from foretell.decide.questions import Choice, Integer, Predicate, Question, Score
 from foretell.engine.codec import Codec
 from foretell.engine.folder import DecisionTemplate
@@ -76,13 +76,14 @@ def lay_out_canvas(
     pins: dict[int, int] = {}
     slots, labels, at = [], dict[str, Labels](), think
     for before, name in _pieces(template, [*answered, *questions]):
-        pinned = codec.encode(before.rstrip() if name is not None else before) if before.strip() else []
+        pinned = encode_before(before, codec) if name is not None else codec.encode(before)
         if name is not None and name in answered:
             pinned += encode_after(before, answered[name], codec)
         pins |= {at + place: token for place, token in enumerate(pinned)}
         at += len(pinned)
         if name is not None and name not in answered:
-            labels[name] = Labels.of(spell_labels(questions[name], template, reverse=reverse), before, codec)
+            spelled = spell_labels(questions[name], template, reverse=reverse)
+            labels[name] = Labels.of(spelled, None if template.exact else before, codec)
             slots.append(Slot(at, labels[name].length, labels[name].automaton))
             at += labels[name].length
     return Canvas(Layout(at + template.trailing, tuple(pins.items()), slots=tuple(slots)), labels)

@@ -30,13 +30,16 @@ class Labels:
     automaton: TokenAutomaton
 
     @classmethod
-    def of(cls, spellings: Mapping[Any, Sequence[str]], before: str, codec: Codec) -> Labels:
-        """Encode labels as they are written after the text `before`. Shorter ones are padded with the end of text."""
+    def of(cls, spellings: Mapping[Any, Sequence[str]], before: str | None, codec: Codec) -> Labels:
+        """Encode labels as they are written after the text `before`; None: each is a token of the vocabulary.
+
+        Shorter ones are padded with the end of text.
+        """
         found: dict[tuple[int, ...], Any] = {}
         spelled = []
         for value, texts in spellings.items():
             for text in texts:
-                tokens = tuple(encode_after(before, text, codec))
+                tokens = (find_token(text, codec),) if before is None else tuple(encode_after(before, text, codec))
                 if not tokens:
                     raise RequestError(f"the label {show(text)} has no tokens")
                 if tokens not in found:
@@ -74,9 +77,22 @@ class Labels:
         return made
 
 
+def find_token(text: str, codec: Codec) -> int:
+    """Return the token of the vocabulary that is stored as `text`."""
+    token = codec.tokenizer.token_to_id(text)
+    if token is None:
+        raise RequestError(f"the vocabulary has no token {show(text)}")
+    return token
+
+
+def encode_before(before: str, codec: Codec) -> list[int]:
+    """Return the tokens of the text before a slot, without the blanks at its end, which belong to the label."""
+    return codec.encode(before.rstrip(" ")) if before.strip(" ") else []
+
+
 def encode_after(before: str, text: str, codec: Codec) -> list[int]:
     """Return the tokens of `text` as the tokenizer writes them after `before`."""
-    lead = codec.encode(before.rstrip()) if before.strip() else []
+    lead = encode_before(before, codec)
     together = codec.encode(before + text)
     return together[len(lead) :] if together[: len(lead)] == lead else codec.encode(text)
 

@@ -80,6 +80,7 @@ class DecisionTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lines: str = "\n"  # between two such lines
     labels: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # written before choices and levels
     numbered: bool = True  # whether more choices than labels are numbered
+    exact: bool = False  # labels are tokens of the vocabulary as they are, not texts to encode
     yes: tuple[str, ...] = ("yes", "Yes")  # spellings; their probabilities are added
     no: tuple[str, ...] = ("no", "No")
     think: int = 64  # masks before the scaffold

@@ -215,7 +215,10 @@ def _logits_of(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Ten
 
 
 def select_logits(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
-    """Return the logits of `tokens` [k] at each position, in float32 or better, without the others if the readout can. [n, k]"""
+    """Return the logits of `tokens` [k] at each position, in float32 or better. [n, k]
+
+    The others are not computed if the readout can leave them out.
+    """
     if isinstance(readout, Selective):
         return readout.select(row, at, tokens)
     logits = readout(row, at).index_select(1, tokens)
