@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from foretell.certify.train_judge import train_judge
     from foretell.certify.train_judge import train_judge as teach
     from foretell.certify.tune import tune
+    from foretell.decide.answers import Decision
+    from foretell.decide.plan import DecisionPlan
+    from foretell.decide.questions import Choice, Integer, Predicate, Score, Text
     from foretell.engine.certificate import Certificate
     from foretell.engine.engine import Completion, Engine, Failure, Frame, load
+    from foretell.engine.folder import DecisionTemplate
     from foretell.engine.masked_text import MaskedText
     from foretell.engine.options import Options, RequestTemplate
     from foretell.engine.request import Layout, Request, lay_out
@@ -49,13 +53,18 @@ __all__ = [
     "PRESETS",
     "Beliefs",
     "Certificate",
+    "Choice",
     "Completion",
     "ContextLengthError",
+    "Decision",
+    "DecisionPlan",
+    "DecisionTemplate",
     "Engine",
     "Evaluation",
     "Failure",
     "ForetellError",
     "Frame",
+    "Integer",
     "Layout",
     "LayoutError",
     "MaskedText",
@@ -63,6 +72,7 @@ __all__ = [
     "ModelError",
     "Options",
     "PermissionNeededError",
+    "Predicate",
     "Recipe",
     "RecipeError",
     "Recorder",
@@ -71,10 +81,12 @@ __all__ = [
     "RequestTemplate",
     "RowsFailedError",
     "SandboxError",
+    "Score",
     "Spelling",
     "StateView",
     "Step",
     "StorageError",
+    "Text",
     "Trace",
     "TraceError",
     "Verdict",
@@ -119,6 +131,10 @@ _MODULES = {
     **dict.fromkeys(("Options", "RequestTemplate"), "engine.options"),
     **dict.fromkeys(("Evaluation", "evaluate"), "evaluation.run"),
     **dict.fromkeys(("Beliefs", "Verdict"), "loop.protocols"),
+    **dict.fromkeys(("Choice", "Integer", "Predicate", "Score", "Text"), "decide.questions"),
+    "Decision": "decide.answers",
+    "DecisionPlan": "decide.plan",
+    "DecisionTemplate": "engine.folder",
     "POLICIES": "policies",
     "StateView": "loop.view",
     "Certificate": "engine.certificate",

@@ -1,0 +1,277 @@
+"""Decisions that are checked before anything is decoded, and the requests that each input takes, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, TypedDict, Unpack, get_type_hints
+
+from foretell.decide.answers import Decision
+from foretell.decide.canvas import Canvas, lay_out_canvas, write_prompt
+from foretell.decide.finish import Reading, finish_answer, text_of_value
+from foretell.decide.questions import Choice, Question, Questions, name_questions, order_stages
+from foretell.decide.reading import CanvasReader
+from foretell.engine.certificate import Certificate
+from foretell.engine.engine import Engine
+from foretell.engine.folder import DecisionTemplate, check_template, decision_templates
+from foretell.engine.options import GenerateOptions, RequestTemplate
+from foretell.engine.outcome import Outcome
+from foretell.engine.request import Layout, Request, derive_seed
+from foretell.errors import RequestError, one_of, show, unknown, whole, within
+from foretell.models.chat import Message
+from foretell.policies.sample.greedy import Greedy
+from foretell.policies.stop.combined import each
+from foretell.policies.stop.never import Never
+from foretell.policies.stop.prophet import Prophet
+from foretell.policies.transfer.quota import Quota
+from foretell.recipes.recipe import Recipe
+from foretell.storage import check_keys
+
+ON_UNSURE = ("answer", "abstain", "full")
+SURE = 0.9  # probability of the best label below which an answer is unsure
+Input = str | Sequence[Message]
+
+
+class DecideOptions(TypedDict, total=False):
+    """The keywords of `decide`."""
+
+    template: str | DecisionTemplate | None  # the wording: one of the model's templates, or your own (default: by kind)
+    think: int | None  # masks to think in before the answers (default: the template's); 0 leaves no room
+    recipe: str | Recipe | Certificate | PathLike[str] | None  # how to decode (default: the template's)
+    steps: int | None  # the most steps; 1 is a single reading (default: one per mask)
+    orders: int | None  # 2 also reads reversed choices, 1 does not (default: the template's, else where it is unsure)
+    on_unsure: str  # answer (default), abstain, or full: spend the remaining steps
+    sure: float  # an answer is unsure if its best label is less likely than this (default: 0.9)
+    label_mass: bool  # whether the probability of all labels together is computed, which needs the whole vocabulary
+    on_mismatch: str  # if a tuned recipe is not for this model: warn (default), full or fail
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request for the scheduler, with the observer that has to be submitted along with it."""
+
+    request: Request
+    reader: CanvasReader
+    canvas: Canvas
+
+    def preview(self) -> dict[str, dict[Any, float]]:
+        """Return the probabilities of each question's labels at the latest step, for a display that fills in."""
+        slots = zip(self.canvas.labels.items(), self.reader.slots, strict=True)
+        return {
+            name: dict(zip(labels.values, labels.probabilities(labels.scores(slot.logits)).tolist(), strict=True))
+            for (name, labels), slot in slots
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A canvas that has been decoded."""
+
+    ask: Ask
+    outcome: Outcome
+
+
+Rounds = Generator[list[Ask], list[Outcome], Decision]
+Readings = Generator[list[Ask], list[Outcome], dict[str, Reading]]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionPlan:
+    """Questions and how they are asked. `start` gives the requests for one input."""
+
+    engine: Engine
+    questions: Mapping[str, Question]
+    template: DecisionTemplate
+    base: RequestTemplate  # recipe, seed and notes of all requests
+    think: int
+    orders: int | None
+    on_unsure: str
+    sure: float
+    mass: bool
+
+    @classmethod
+    def prepare(cls, engine: Engine, questions: Questions, **options: Unpack[DecideOptions]) -> DecisionPlan:
+        """Check everything that does not depend on the input."""
+        check_keys(options, tuple(get_type_hints(DecideOptions)), RequestError)
+        named = name_questions(questions)
+        chosen = find_template(engine, named, options.get("template"))
+        on_unsure, sure = options.get("on_unsure", "answer"), options.get("sure", SURE)
+        one_of("on_unsure", on_unsure, ON_UNSURE, RequestError)
+        within("sure", sure, 0.0, 1.0, RequestError)
+        given = options.get("think")
+        think = chosen.think if given is None else given
+        whole("think", think, 0, engine.context, RequestError)
+        wanted = options.get("orders")
+        orders = chosen.orders if wanted is None else wanted
+        if orders is not None:
+            whole("orders", orders, 1, 2, RequestError)
+        made = cls(
+            engine,
+            named,
+            chosen,
+            _base(engine, chosen, options),
+            think=think,
+            orders=orders,
+            on_unsure=on_unsure,
+            sure=sure,
+            mass=options.get("label_mass", True),
+        )
+        for stage in order_stages(named):
+            _check_recipe(made.base, made._canvas(stage, {}).layout)
+        return made
+
+    def start(self, given: Input) -> Job:
+        """Return the job that answers the questions about one input. Raises an error if it cannot be asked."""
+        return Job(self._rounds(given))
+
+    def _rounds(self, given: Input) -> Rounds:
+        """Yield the requests of each round, receive their outcomes, and return the decision."""
+        readings: dict[str, Reading] = {}
+        for stage in order_stages(self.questions):
+            answered = {name: text_of_value(one.labels, one.best) for name, one in readings.items()}
+            readings |= yield from self._answer_stage(given, stage, answered)
+        outcomes = list({id(one): one for reading in readings.values() for one in reading.outcomes}.values())
+        return Decision(
+            {
+                name: finish_answer(name, one, readings[name], self.on_unsure, self.sure)
+                for name, one in self.questions.items()
+            },
+            steps=sum(one.steps for one in outcomes),
+            forwards=sum(one.forwards for one in outcomes),
+            prompt_tokens=len(outcomes[0].request.prompt),
+            seconds=sum(one.seconds for one in outcomes),
+            notes=self.base.notes,
+        )
+
+    def _answer_stage(self, given: Input, stage: Mapping[str, Question], answered: Mapping[str, str]) -> Readings:
+        """Answer the questions of one stage on one canvas, with further readings where the first one is unsure."""
+        canvas = self._canvas(stage, answered)
+        prompt = self._encode(given, stage)
+        asked = yield from _decode(self._ask(prompt, canvas))
+        readings = self._gather(asked)
+        turned = [name for name, one in stage.items() if isinstance(one, Choice) and one.read == "letters"]
+        if self.orders is None:
+            turned = [name for name in turned if self._unsure(readings[name])]
+        if turned and self.orders != 1:
+            other = self._canvas(stage, answered, reverse=True)
+            ask = self._ask(self._encode(given, stage, reverse=True), other)
+            again = self._gather((yield from _decode(ask)))
+            readings |= {name: readings[name].average(again[name]) for name in turned}
+        unsure = [name for name in stage if self._unsure(readings[name])]
+        if unsure and self.on_unsure == "full":
+            more = self._gather((yield from _decode(self._ask_on(asked))))
+            readings |= {name: readings[name].continued(more[name]) for name in unsure}
+        return readings
+
+    def _unsure(self, reading: Reading) -> bool:
+        return bool(reading.probabilities.max() < self.sure)
+
+    def _gather(self, asked: Asked) -> dict[str, Reading]:
+        slots = zip(asked.ask.canvas.labels.items(), asked.ask.reader.slots, strict=True)
+        return {name: Reading.of(labels, slot, asked.outcome) for (name, labels), slot in slots}
+
+    def _canvas(self, stage: Mapping[str, Question], answered: Mapping[str, str], *, reverse: bool = False) -> Canvas:
+        return lay_out_canvas(stage, answered, self.template, self.engine.codec, self.think, reverse=reverse)
+
+    def _encode(self, given: Input, stage: Mapping[str, Question], *, reverse: bool = False) -> list[int]:
+        """Return the tokens of the prompt. The questions about a conversation are its next message."""
+        codec = self.engine.codec
+        if isinstance(given, str):
+            return codec.prompt(write_prompt(given, stage, self.template, reverse=reverse))
+        if not isinstance(given, Sequence):
+            raise RequestError(f"an input is a text or a list of messages, got {show(given)}")
+        asked = write_prompt("", stage, self.template, reverse=reverse)
+        return codec.prompt([*given, {"role": "user", "content": asked}])
+
+    def _ask(self, prompt: Sequence[int], canvas: Canvas) -> Ask:
+        layout = canvas.layout
+        if len(prompt) + layout.length > self.engine.context:
+            raise RequestError(
+                f"a prompt of {len(prompt)} tokens and a canvas of {layout.length} exceed the context of "
+                f"{self.engine.context} tokens that this model supports"
+            )
+        recipe = self.base.recipe
+        if recipe.steps is None:
+            recipe = replace(recipe, steps=layout.length - len(layout.pins))
+        seed = derive_seed(self.base.seed, prompt)
+        return Ask(Request(tuple(prompt), layout, recipe, seed), CanvasReader(layout, mass=self.mass), canvas)
+
+    def _ask_on(self, asked: Asked) -> Ask:
+        """Return a request that goes on from a decoded canvas, opens its slots again and fills one mask per step."""
+        request, layout = asked.outcome.request, asked.ask.canvas.layout
+        slotted = {at for slot in layout.slots for at in range(slot.offset, slot.end)}
+        mask = self.engine.model.mask_id
+        pins = [(at, token) for at, token in enumerate(asked.outcome.tokens) if token != mask and at not in slotted]
+        rest = replace(layout, pins=tuple(pins))
+        recipe = replace(request.recipe, steps=rest.length, stop=Never(), transfer=Quota())
+        return Ask(replace(request, layout=rest, recipe=recipe), CanvasReader(rest, mass=self.mass), asked.ask.canvas)
+
+
+def _base(engine: Engine, template: DecisionTemplate, options: DecideOptions) -> RequestTemplate:
+    recipe = options.get("recipe")
+    given: GenerateOptions = {"recipe": template.recipe if recipe is None else recipe}
+    if "on_mismatch" in options:
+        given["on_mismatch"] = options["on_mismatch"]
+    return engine.slot_template(**given | {"steps": options.get("steps"), "seed": options.get("seed", 0)})
+
+
+class Job:
+    """The requests of one decision. Submit its `asks`, and give the outcome of each to `finish`."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self._outcomes: dict[int, Outcome] = {}  # by place among the asks
+        self.decision: Decision | None = None  # once all requests are done
+        self.asks = next(rounds)  # of the present round
+
+    def finish(self, ask: Ask, outcome: Outcome) -> list[Ask]:
+        """Take the outcome of one ask. Returns the asks of the next round, if there is one and this round is over."""
+        self._outcomes[next(place for place, one in enumerate(self.asks) if one is ask)] = outcome
+        if len(self._outcomes) < len(self.asks):
+            return []
+        outcomes = [self._outcomes[place] for place in range(len(self.asks))]
+        self._outcomes.clear()
+        try:
+            self.asks = self._rounds.send(outcomes)
+        except StopIteration as done:
+            self.asks, self.decision = [], done.value
+        return self.asks
+
+
+def _decode(ask: Ask) -> Generator[list[Ask], list[Outcome], Asked]:
+    (outcome,) = yield [ask]
+    return Asked(ask, outcome)
+
+
+def find_template(
+    engine: Engine, questions: Mapping[str, Question], given: str | DecisionTemplate | None
+) -> DecisionTemplate:
+    """Return a template by its name, or the model's one for these questions, or the default one."""
+    if isinstance(given, DecisionTemplate):
+        check_template(given)
+        return given
+    known = decision_templates(engine.layouts)
+    if given is not None:
+        if given not in known:
+            raise RequestError(unknown("template", given, known))
+        return known[given]
+    kinds = {one.kind for one in questions.values()}
+    names = [*kinds] if len(questions) == 1 else []
+    return next((known[name] for name in (*names, "default") if name in known), DecisionTemplate())
+
+
+def _check_recipe(base: RequestTemplate, layout: Layout) -> None:
+    """Raise RequestError if a recipe cannot decode slots."""
+    if base.recipe.sample != Greedy():
+        raise RequestError(f"a decision takes the most likely labels, so sample must be greedy, got {base.recipe}")
+    if base.recipe.region.sought:
+        raise RequestError(f"the answers of a decision are its slots, so nothing is searched for, got {base.recipe}")
+    for rule in each(base.recipe.stop):
+        if isinstance(rule, Prophet) and rule.reduce == "mean" and len(layout.slots) != layout.length:
+            averaged = sum(slot.length for slot in layout.slots)
+            if averaged > 1:
+                raise RequestError(
+                    "a mean gap hides the least certain of several slots or tokens; use stop=prophet(reduce=min)"
+                )
