@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -22,9 +22,10 @@ from starlette.types import Receive, Scope, Send
 from foretell.certify.supervise import Supervisor
 from foretell.engine.engine import Engine
 from foretell.errors import ForetellError
-from foretell.serve.answer import Answer
+from foretell.serve.answer import prepare_answer
 from foretell.serve.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, read_body
-from foretell.serve.dialects import Chat, Dialect, Text
+from foretell.serve.decisions import prepare_decision
+from foretell.serve.dialects import Chat, Text
 from foretell.serve.guard import Access, Guard
 from foretell.serve.metrics import Metrics
 from foretell.serve.offers import Offers
@@ -85,13 +86,44 @@ def app(
     return made
 
 
+class Answering(Protocol):
+    """A request that is being answered."""
+
+    @property
+    def route(self) -> str: ...
+
+    @property
+    def streams(self) -> bool: ...
+
+    @property
+    def passes(self) -> int: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def recipe(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def respond(self) -> dict[str, Any]: ...
+
+    def stream(self) -> AsyncIterator[dict[str, Any] | None]: ...
+
+
+Prepare = Callable[[Service, bytes], Callable[[], Answering]]
+PREPARE: dict[str, Prepare] = {
+    Chat.route: partial(prepare_answer, Chat(), ChatBody),
+    Text.route: partial(prepare_answer, Text(), CompletionBody),
+    **{route: partial(prepare_decision, route) for route in ("/v1/decisions", "/v1/systemone")},
+}
+
+
 def _api_routes(service: Service) -> list[BaseRoute]:
-    made: list[BaseRoute] = [
-        Route(dialect.route, partial(_complete, service, dialect, kind), methods=["POST"])
-        for dialect, kind in ((Chat(), ChatBody), (Text(), CompletionBody))
-    ]
     return [
-        *made,
+        *(Route(route, partial(_answer, service, route), methods=["POST"]) for route in PREPARE),
         Route("/v1/models", partial(_models, service)),
         Route("/v1/models/{name:path}", partial(_model, service)),
         Route("/tokenize", partial(_tokenize, service), methods=["POST"]),
@@ -102,20 +134,20 @@ def _api_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-async def _complete(
-    service: Service, dialect: Dialect, kind: type[ChatBody | CompletionBody], request: Request
-) -> Response | _Stream:
+async def _answer(service: Service, route: str, request: Request) -> Response:
     began, outcome, streaming = time.perf_counter(), "ok", False
-    answer: Answer | None = None
+    answer: Answering | None = None
     try:
-        body, notes = read_body(await request.body(), kind)
-        choices = await run_in_threadpool(service.prepare, body, notes)
-        answer = Answer(service, dialect, body, choices, began)
+        make = await run_in_threadpool(PREPARE[route], service, await request.body())
+        answer = make()
         answer.start()
-        if body.stream:
+        if answer.streams:
             streaming = True  # it is closed when the stream ends
-            return _Stream(answer)
+            return _Stream(service, answer, began)
         return Json(await _unless_left(request, answer.respond()))
+    except TimeoutError:
+        outcome = "failed"
+        raise _took_too_long(service) from None
     except Problem as problem:
         outcome = "refused" if problem.status < 500 else "failed"
         raise
@@ -124,12 +156,21 @@ async def _complete(
         return Response(status_code=499)
     finally:
         if not streaming:
-            _close(service, dialect, answer, outcome, began, request.scope)
+            _close(service, route, answer, outcome, began, request.scope)
 
 
-def _close(service: Service, dialect: Dialect, answer: Answer | None, outcome: str, began: float, scope: Scope) -> None:
+def _took_too_long(service: Service) -> Problem:
+    return Problem(
+        504,
+        f"the answer took more than {service.limits.timeout:g} seconds, the limit of this server",
+        code="timeout",
+        headers={"x-should-retry": "false"},
+    )
+
+
+def _close(service: Service, route: str, answer: Answering | None, outcome: str, began: float, scope: Scope) -> None:
     """Drop what is left of a request, count it, and describe it for the log."""
-    service.metrics.requests.labels(dialect.route, outcome).inc()
+    service.metrics.requests.labels(route, outcome).inc()
     service.metrics.latency.observe(time.perf_counter() - began)
     if answer is None:
         return
@@ -162,15 +203,14 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 class _Stream(Response):
     """Server-sent events of an answer, until it is done or the client leaves."""
 
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(
-            media_type="text/event-stream", headers={"cache-control": "no-cache", "x-accel-buffering": "no"}
-        )
+    def __init__(self, service: Service, answer: Answering, began: float) -> None:
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(media_type="text/event-stream", headers=headers)
         del self.headers["content-length"]
-        self.answer = answer
+        self.service, self.answer, self.began = service, answer, began
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer, outcome = self.answer, "failed"
+        outcome = "failed"
         leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
         sending = asyncio.ensure_future(self._send(send))
         try:
@@ -181,21 +221,24 @@ class _Stream(Response):
         finally:
             sending.cancel()
             leaving.cancel()
-            _close(answer.service, answer.dialect, answer, outcome, answer.arrived, scope)
+            _close(self.service, self.answer.route, self.answer, outcome, self.began, scope)
 
     async def _send(self, send: Send) -> str:
         """Send all chunks, and return how it ended."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        outcome = "ok"
+        problem: Problem | None = None
         try:
             async for chunk in self.answer.stream():
                 await _send_event(send, b": keep-alive" if chunk is None else b"data: " + msgspec.json.encode(chunk))
             await _send_event(send, b"data: [DONE]")
-        except Problem as problem:
-            outcome = "refused" if problem.status < 500 else "failed"
+        except TimeoutError:
+            problem = _took_too_long(self.service)
+        except Problem as found:
+            problem = found
+        if problem is not None:
             await _send_event(send, b"data: " + msgspec.json.encode(problem.body()))
         await send({"type": "http.response.body", "body": b""})
-        return outcome
+        return "ok" if problem is None else "refused" if problem.status < 500 else "failed"
 
 
 async def _send_event(send: Send, line: bytes) -> None:
