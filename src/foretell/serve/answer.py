@@ -189,7 +189,7 @@ def problem_of_failure(error: Exception) -> Problem:
 def prepare_answer(
     dialect: Dialect, kind: type[ChatBody | CompletionBody], service: Service, raw: bytes
 ) -> Callable[[], Answer]:
-    """Check a body, and return what makes its answer, which belongs to an event loop. Raises Problem if it is refused."""
+    """Check a body, and return what makes its answer in an event loop. Raises Problem if it is refused."""
     body, notes = read_body(raw, kind)
     choices = service.prepare(body, notes)
     return lambda: Answer(service, dialect, body, choices)

@@ -35,6 +35,7 @@ REFUSED = {
     "moderation": "leave it out; nothing is moderated",
     "prediction": "leave it out; to keep known text in place, pin it with answer_suffix",
     "presence_penalty": "leave it out; a diffusion model fills positions in any order, so nothing is counted",
+    "prompt_cache_options": "leave it out; prompts are not cached between requests",
     "reasoning_effort": "choose a recipe instead: a slower one takes more steps",
     "response_format": 'only {"type": "text"} is served',
     "store": "leave it out; nothing is stored",
@@ -51,7 +52,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 # Parameters that are about the caller's bookkeeping. They change no answer, and a note in the response says so.
 WITHOUT_EFFECT = (
-    *("metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+    *("metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention"),
     *("safety_identifier", "service_tier", "user"),
 )
 

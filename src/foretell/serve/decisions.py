@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,10 +139,11 @@ def prepare_decision(route: str, service: Service, raw: bytes) -> Callable[[], D
         plan = replace(plan, base=replace(plan.base, notes=(*notes, *plan.base.notes)))
         job = plan.start(given)
     except ForetellError as error:
-        raise problem_of(error, _name_param(error, options)) from None
+        raise problem_of(error, _name_param(error, body)) from None
     return lambda: DecisionAnswer(service, route, body, plan, job)
 
 
-def _name_param(error: ForetellError, options: Mapping[str, object]) -> str:
+def _name_param(error: ForetellError, body: DecisionBody | SystemOneBody) -> str:
     """Return the parameter that an error is about."""
-    return next((name for name in options if name in str(error)), "questions")
+    given = (name for name in ("recipe", *OPTIONS) if getattr(body, name) is not None)
+    return next((name for name in given if name in str(error)), "questions")
