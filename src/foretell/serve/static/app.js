@@ -1,6 +1,6 @@
 // Starts the page: asks the server what it offers, makes one tab per view, and follows the address.
 
-import { fetchInfo, readKey } from "./api.js";
+import { fetchInfo } from "./api.js";
 import { el } from "./dom.js";
 import { formatFragment, readFragment, writeFragment } from "./fragment.js";
 import { mountTheme } from "./theme.js";
@@ -46,9 +46,9 @@ function createPages(info) {
   return open;
 }
 
-function follow(open, own, info) {
+function follow(open, own) {
   const { view, settings } = readFragment();
-  open(view, settings, !own && Boolean(settings.prompt) && (!info.key || Boolean(readKey())));
+  open(view, settings, !own && Boolean(settings.prompt));
 }
 
 async function start() {
@@ -60,8 +60,8 @@ async function start() {
     chip.textContent = `${info.model} · ${info.about}`;
     chip.hidden = false;
     const open = createPages(info);
-    addEventListener("popstate", event => follow(open, Boolean(event.state?.own), info));
-    follow(open, false, info);
+    addEventListener("popstate", event => follow(open, Boolean(event.state?.own)));
+    follow(open, false);
   } catch (error) {
     const retry = el("button", { type: "button", on: { click: () => location.reload() } }, "Try again");
     main.replaceChildren(el("section", { class: "card trouble", "aria-label": "Error" }, el("p", { class: "status fail", role: "alert" }, error.message), retry));

@@ -3,13 +3,14 @@
 import { el } from "./dom.js";
 import { shown, stateOf } from "./run.js";
 
+const LINE = 34, LEAST = 3 * LINE; // heights as in style.css
 const SAID = { mask: "draft", fresh: "filled now", kept: "filled", pinned: "pinned" };
 
 // What stands between a token and the one before it: a line end, a space or nothing.
 function blankBefore(frame, at) {
   const before = at && !frame.ends[at - 1] ? frame.tokens[at - 1] : "";
   if (before.includes("\n")) return "\n";
-  return /^\s/.test(frame.tokens[at]) || /\s$/.test(before) ? " " : "";
+  return /^[ \t]/.test(frame.tokens[at]) || /\s$/.test(before) ? " " : "";
 }
 
 function updateCell(cell, frame, at) {
@@ -69,7 +70,8 @@ export function createCanvas({ onSelect = null, label = "The text, position by p
     return { blank: document.createTextNode(""), node: span, key: "" };
   }
 
-  function show(frame, prior = "", settled = frame.settled) {
+  // `ended` names the end of the run if this frame is it: "settled" or "final".
+  function show(frame, { prior = "", ended = frame.settled ? "settled" : "" } = {}) {
     if (cells.length !== frame.tokens.length) {
       cells = frame.tokens.map((_, at) => createCell(at));
       shape = "";
@@ -82,21 +84,22 @@ export function createCanvas({ onSelect = null, label = "The text, position by p
     }
     cells.forEach((cell, at) => updateCell(cell, frame, at));
     for (const box of boxes) {
-      box.node.classList.toggle("settled", settled);
-      box.tag.textContent = settled ? "settled" : "answer";
+      box.node.classList.toggle("settled", Boolean(ended));
+      box.tag.textContent = ended || "answer";
     }
     reserve();
   }
 
   // Keep the greatest height so far, and a spare line from the start, so that nothing below moves.
   function reserve() {
-    const height = node.firstChild ? node.scrollHeight : 0;
     if (node.clientWidth !== width) {
       width = node.clientWidth;
       tallest = 0;
     }
+    if (!tallest) node.style.minHeight = "0";
+    const height = node.scrollHeight;
     if (height > tallest) {
-      tallest = height + (tallest ? 0 : spare);
+      tallest = Math.max(LEAST, height + (tallest ? 0 : spare));
       node.style.minHeight = `${tallest}px`;
     }
   }
@@ -107,7 +110,7 @@ export function createCanvas({ onSelect = null, label = "The text, position by p
     shape = "";
     chosen = null;
     tallest = 0;
-    spare = live ? 34 : 0;
+    spare = live ? LINE : 0;
   }
 
   if (onSelect) {

@@ -4,11 +4,12 @@ import { createPicture, svg } from "./dom.js";
 import { createScales, drawBeside, drawGrid, drawSaved, drawSteps, pathOf, ticksOf } from "./plot.js";
 import { stepsInAll } from "./run.js";
 
-const HEIGHT = 250;
+const HEIGHT = 250, USUAL = 10;
 
 function rangeOf(frames) {
   const values = frames.flatMap(frame => [frame.gap, frame.threshold]).filter(Number.isFinite);
-  return [Math.min(0, ...values), Math.max(...values, values.length ? 0 : 10) * 1.05 || 1];
+  const least = frames.every(frame => /gap/.test(frame.measure)) ? USUAL : 0.001; // gaps get the same scale from run to run
+  return [Math.min(0, ...values), Math.max(least, Math.max(0, ...values) * 1.05)];
 }
 
 // The steps that a stopping rule judged: [{step, gap, threshold, measure, settled}], steps from 1.
@@ -18,26 +19,25 @@ function judged(frames) {
 
 function drawLines(seen, scales, ended) {
   const last = seen[seen.length - 1], points = seen.map(({ step, gap }) => [scales.x(step), scales.y(gap)]);
-  const [x, y] = points[points.length - 1], bar = scales.y(last.threshold);
+  const [x, y] = points[points.length - 1], bar = scales.y(last.threshold), first = scales.y(seen[0].threshold), under = Math.abs(first - 11 - y) < 18;
   const stairs = seen.flatMap(({ step, threshold }) => [[scales.x(step - 1), scales.y(threshold)], [scales.x(step), scales.y(threshold)]]);
   const parts = [
-    svg("path", { class: "bar-ahead", d: pathOf([[x, bar], [scales.right, bar]]) }),
+    svg("path", { class: "bar-ahead", d: ended ? "" : pathOf([[x, bar], [scales.right, bar]]) }),
     svg("path", { class: "bar-line", d: pathOf(stairs) }),
-    svg("text", { class: "bar-text", x: scales.right, y: bar - 7, "text-anchor": "end" }, "threshold"),
+    svg("text", { class: "bar-text", x: scales.left + 4, y: first + (under ? 17 : -7) }, "threshold"),
     svg("path", { class: "gap-line", d: pathOf(points) }),
   ];
   if (seen.length < 16) parts.push(...points.map(([cx, cy]) => svg("circle", { class: "gap-dot", cx, cy, r: 3 })));
-  if (!ended) parts.push(drawBeside(scales, x, y, last.measure, { class: "gap-text" }));
+  if (!ended) parts.push(drawBeside(scales, x, y, [last.measure], { class: "gap-text" }));
   return parts;
 }
 
 function drawEnd({ step, gap, threshold }, steps, scales) {
-  const x = scales.x(step), y = scales.y(gap), sign = gap >= threshold ? "≥" : "≤";
-  const lower = y < (scales.top + scales.bottom) / 2;
+  const x = scales.x(step), y = scales.y(gap), measured = `${gap.toFixed(2)} ${gap >= threshold ? "≥" : "≤"} ${threshold.toFixed(2)}`;
   return [
-    ...drawSaved(scales, step, steps, steps - step, lower ? scales.bottom - 58 : scales.top + 44),
+    ...drawSaved(scales, step, steps - step, [y]),
     svg("circle", { class: "dot", cx: x, cy: y, r: 6 }),
-    drawBeside(scales, x, y, `settled at step ${step}: ${gap.toFixed(2)} ${sign} ${threshold.toFixed(2)}`, { class: "strong" }),
+    drawBeside(scales, x, y, [`settled at step ${step}: ${measured}`, `step ${step}: ${measured}`, measured], { class: "strong" }),
   ];
 }
 

@@ -58,7 +58,7 @@ export function createForm(info, { recipes, verb, onRun, onStop }) {
   const layout = info.layouts.length ? createPick(info.layouts.map(({ name, window }) => ({ value: name, text: `${name} (${window} tokens)` })), usual) : null;
   const suffix = el("input", { type: "text", placeholder: "The answer is" });
   const length = el("input", { type: "number", min: 1, max: info.context, placeholder: "as the layout says" });
-  const key = info.key ? el("input", { type: "password", autocomplete: "off", value: readKey(), on: { input: () => storeKey(key.value.trim()) } }) : null;
+  const key = info.key ? el("input", { type: "password", autocomplete: "off", required: true, placeholder: "kept until you close this tab", value: readKey(), on: { input: () => storeKey(key.value.trim()) } }) : null;
   const go = el("button", { type: "submit", class: "go" }, verb);
   const more = el("details", {}, el("summary", {}, "Where the answer stands"),
     layout && createField("Layout", layout), createField("Text pinned before the answer", suffix), createField("Length of the answer, in tokens", length));
@@ -84,8 +84,8 @@ export function createForm(info, { recipes, verb, onRun, onStop }) {
 
   function start() {
     if (busy) return onStop();
-    if (!prompt.value.trim()) return prompt.focus();
-    if (key && !key.value) return key.focus();
+    if (!prompt.value.trim()) prompt.value = "";
+    if (!node.reportValidity()) return null;
     return onRun(settings());
   }
 

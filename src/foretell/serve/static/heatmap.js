@@ -24,7 +24,7 @@ function pathsOf(frames, scales, row) {
       const kind = kindOf(frames, from, at);
       if (step < frames.length && kindOf(frames, step, at) === kind) continue;
       const x = scales.x(from), width = scales.x(step) - x;
-      paths[kind] += `M${x.toFixed(2)} ${scales.top + at * row}h${width.toFixed(2)}v${row - 1}h${(-width).toFixed(2)}z`;
+      paths[kind] += `M${x.toFixed(2)} ${scales.top + at * row}h${width.toFixed(2)}v${row}h${(-width).toFixed(2)}z`;
       from = step;
     }
   }

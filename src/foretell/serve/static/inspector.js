@@ -37,7 +37,7 @@ function drawHistory(frames, at, index, scales) {
   parts.push(svg("path", { class: "gap-line", d: pathOf(confidence) }));
   if (confidence.length < 16) parts.push(...confidence.map(([cx, cy]) => svg("circle", { class: "gap-dot", cx, cy, r: 2.5 })));
   if (filled >= 0) parts.push(svg("circle", { class: "dot", cx: confidence[filled][0], cy: confidence[filled][1], r: 5 }));
-  parts.push(svg("line", { class: "cursor", x1: scales.x(index + 0.5), x2: scales.x(index + 0.5), y1: scales.top, y2: scales.bottom + 8 + BAND }));
+  parts.push(svg("line", { class: "cursor", x1: scales.x(index + 0.5), x2: scales.x(index + 0.5), y1: scales.top, y2: scales.bottom + 6 }));
   return parts;
 }
 

@@ -24,9 +24,9 @@ function createRules(replay, onPick) {
     el("td", { class: "number" }, String(rule.saved)),
     el("td", { class: "mono" }, oneLine(rule.answer)),
     el("td", {}, el("span", { class: rule.same ? "badge good" : "badge bad" }, rule.same ? "same" : "another"))));
-  const names = ["rule", "stops at step", "steps saved", "answer", "as the whole run"];
+  const names = ["rule", "stops at", "saved", "answer", "as the whole run"];
   const head = el("tr", {}, ...names.map((name, at) => el("th", { scope: "col", class: at === 1 || at === 2 ? "number" : null }, name)));
-  return el("div", { class: "wide" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
+  return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Stopping rules" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
 }
 
 function describeSafe(gaps, { answers, final }) {
@@ -52,7 +52,8 @@ export function mountPlayer(root, run, { action = null } = {}) {
 
   function drawStep(at) {
     const frame = run.frames[at], last = run.frames.length - 1;
-    canvas.show(frame, textBefore(run.frames, at), stopAt(gaps(), threshold) === at || at === last);
+    const ended = stopAt(gaps(), threshold) === at ? "settled" : at === last ? "final" : "";
+    canvas.show(frame, { prior: textBefore(run.frames, at), ended });
     canvas.mark(chosen);
     text.heading.textContent = at === last ? "The text at the end" : `The text if it had stopped at step ${at + 1}`;
     text.side.textContent = `answer ${oneLine(replay.answers[at])}`;
@@ -84,10 +85,10 @@ export function mountPlayer(root, run, { action = null } = {}) {
 
   const question = createCard("Where would it have stopped?", "", el("p", { class: "hint" }, "Drag the dashed line, or focus it and use the arrow keys."), chart.node, safe);
   question.side.replaceWith(createMeasureSwitch(choose));
-  const figures = el("section", { class: "card figures three", "aria-label": "What this threshold would do" }, saved.node, where.node, answer.node);
+  const figures = el("section", { class: "card figures three", "aria-label": "What this threshold would do" }, saved.node, where.node, answer.node, action);
   const map = createCard("When was each position decided?", "one row per position, one column per step", heatmap.node);
   const rules = createCard("What would other rules do?", "on this run, without the model", createRules(replay, step => transport.seek(step)));
-  root.replaceChildren(...[figures, question.node, text.node, map.node, rules.node, action].filter(Boolean));
+  root.replaceChildren(figures, question.node, text.node, map.node, rules.node);
   heatmap.load(run);
   transport.load(run.frames.length);
   choose(measure);

@@ -3,6 +3,7 @@
 import { svg } from "./dom.js";
 
 export const MARGIN = { left: 40, right: 14, top: 16, bottom: 32 };
+const LETTER = 6.8; // width of a letter in a chart, in pixels
 
 // Round steps of a grid with about `count` lines from `low` to `high`.
 export function ticksOf(low, high, count = 4) {
@@ -47,9 +48,11 @@ export function pathOf(points) {
   return points.map(([x, y], at) => `${at ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 }
 
-// A field that covers the steps which were not needed, and says how many they are.
-export function drawSaved(scales, from, steps, saved, y) {
-  const x = scales.x(from), width = scales.right - x;
+// A field that covers the steps which were not needed and says how many they are, as far from the lines `taken` as it can.
+export function drawSaved(scales, from, saved, taken) {
+  const x = scales.x(from), width = scales.right - x, tall = scales.bottom - scales.top;
+  const room = at => Math.min(...taken.map(each => Math.abs(each - at + 8)));
+  const y = [0.22, 0.36, 0.5, 0.64, 0.78].map(share => scales.top + share * tall).reduce((best, at) => (room(at) > room(best) ? at : best));
   const parts = [svg("rect", { class: "saved", x, y: scales.top, width: Math.max(0, width), height: scales.bottom - scales.top })];
   if (saved > 0 && width > 116) parts.push(
     svg("text", { class: "count", x: x + width / 2, y, "text-anchor": "middle" }, String(saved)),
@@ -57,8 +60,9 @@ export function drawSaved(scales, from, steps, saved, y) {
   return parts;
 }
 
-// A text beside a point, on the side with more room.
-export function drawBeside(scales, x, y, text, attributes) {
-  const left = x > (scales.left + scales.right) / 2;
+// A text beside a point, on the side with more room: the first of `texts` that fits there.
+export function drawBeside(scales, x, y, texts, attributes) {
+  const left = x > (scales.left + scales.right) / 2, room = left ? x - scales.left : scales.right - x;
+  const text = texts.find(each => each.length * LETTER + 12 < room) ?? texts[texts.length - 1];
   return svg("text", { ...attributes, x: x + (left ? -12 : 12), y: y + 4, "text-anchor": left ? "end" : "start" }, text);
 }

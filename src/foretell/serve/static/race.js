@@ -21,13 +21,12 @@ function createLane() {
 
   function draw(index, finished) {
     const all = stepsInAll(run);
-    if (index >= 0) canvas.show(run.frames[index], textBefore(run.frames, index), finished || run.frames[index].settled);
+    if (index >= 0) canvas.show(run.frames[index], { prior: textBefore(run.frames, index), ended: run.frames[index].settled ? "settled" : finished ? "final" : "" });
     canvas.node.classList.toggle("over", finished);
     canvas.node.classList.toggle("blank", index < 0);
-    steps.textContent = `step ${index + 1} of ${all}`;
-    level.style.width = `${all ? 100 * (index + 1) / all : 0}%`;
+    steps.textContent = all ? `${index + 1} of ${plural(all, "step")}` : "";
     node.classList.toggle("finished", finished);
-    result.textContent = finished ? [inSeconds(run.done.seconds), plural(run.done.steps, "step"), run.done.answer === null ? null : `answer ${oneLine(run.done.answer)}`].filter(Boolean).join(" · ") : "";
+    result.textContent = finished ? [inSeconds(run.done.seconds), run.done.saved ? `${plural(run.done.saved, "step")} saved` : `all ${plural(run.done.steps, "step")}`, run.done.answer === null ? null : `answer ${oneLine(run.done.answer)}`].filter(Boolean).join(" · ") : "";
   }
 
   return {
@@ -35,17 +34,19 @@ function createLane() {
     begin(recipe) {
       run = { frames: [], done: null };
       at = -1;
+      level.style.width = "0";
       name.textContent = recipe;
       node.setAttribute("aria-label", recipe);
-      canvas.clear({ live: true });
+      canvas.clear();
       draw(-1, false);
     },
     record(recorded) {
       run = recorded;
       draw(run.frames.length - 1, Boolean(run.done));
     },
-    // Show the run as it was after `seconds` of decoding.
-    showAt(seconds) {
+    // Show the run as it was after `seconds` of decoding, on a clock that ends at `slowest`.
+    showAt(seconds, slowest) {
+      level.style.width = `${100 * Math.min(seconds, run.done.seconds) / slowest}%`;
       const moments = run.frames.map(frame => frame.seconds - run.done.queued), finished = seconds >= run.done.seconds;
       const index = finished ? run.frames.length - 1 : moments.filter(moment => moment <= seconds).length - 1;
       if (index === at && node.classList.contains("finished") === finished) return;
@@ -58,6 +59,7 @@ function createLane() {
 }
 
 function mount(root, info) {
+  let slowest = 0; // seconds of the slower run
   const form = createForm(info, {
     recipes: [{ name: "recipe", label: "Recipe", chosen: defaultRecipe(info) }, { name: "against", label: "Against", chosen: "full" }],
     verb: "Race", onRun: start, onStop: () => runner.stop(),
@@ -65,11 +67,10 @@ function mount(root, info) {
   const clock = el("b"), pace = el("span"), verdict = el("p", { class: "verdict" }), status = createStatus();
   const left = createLane(), right = createLane();
   const transport = createTransport({ show: draw, noun: "Time", fastest: TICK, say: at => inSeconds(timeAt(at)) });
-  const board = el("section", { class: "card clock", "aria-label": "Clock" }, el("div", { class: "figure key" }, clock, pace), verdict, status.node, transport.node);
+  const board = el("section", { class: "card clock", "aria-label": "Clock" }, el("div", { class: "figure key" }, clock, pace), el("div", { class: "slot" }, verdict, status.node), transport.node);
   const stack = el("div", { class: "stack", hidden: true }, board, el("div", { class: "lanes" }, left.node, right.node));
   const welcome = createWelcome(info, { title: "Same model, same prompt, two clocks.", text: "One recipe writes every step. The other stops when the answer is settled. See which answers first, and whether they agree.", onPick: form.pick });
   const runner = createRunner({ form, status, work });
-  let slowest = 0;
   root.append(form.node, el("div", { class: "results" }, welcome, stack));
 
   function timeAt(tick) {
@@ -115,8 +116,8 @@ function mount(root, info) {
     if (!slowest) return;
     const seconds = timeAt(tick), over = tick === TICKS - 1;
     clock.textContent = `${seconds.toFixed(slowest < 10 ? 3 : 1)} s`;
-    left.showAt(seconds);
-    right.showAt(seconds);
+    left.showAt(seconds, slowest);
+    right.showAt(seconds, slowest);
     const outcome = compare(right.run, left.run);
     verdict.textContent = over ? outcome.text : "";
     verdict.className = `verdict ${outcome.same ? "good" : "bad"}`;

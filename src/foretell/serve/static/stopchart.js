@@ -18,13 +18,13 @@ function drawAnswers(answers, final, scales, stop) {
   }).concat(stop === null ? [] : svg("line", { class: "cursor", x1: scales.x(stop + 1), x2: scales.x(stop + 1), y1: scales.y(scales.low), y2: top + STRIP }));
 }
 
-function drawStop(gaps, stop, scales) {
+function drawStop(gaps, stop, threshold, scales) {
   if (stop === null) return [];
-  const x = scales.x(stop + 1), y = scales.y(gaps[stop]), saved = gaps.length - stop - 1, low = y < (scales.top + scales.bottom) / 2;
+  const x = scales.x(stop + 1), y = scales.y(gaps[stop]), saved = gaps.length - stop - 1;
   return [
-    ...drawSaved(scales, stop + 1, gaps.length, saved, low ? scales.bottom - 54 : scales.top + 44),
+    ...drawSaved(scales, stop + 1, saved, [y, scales.y(threshold)]),
     svg("circle", { class: "dot", cx: x, cy: y, r: 6 }),
-    drawBeside(scales, x, y - 14, `stops at step ${stop + 1}`, { class: "strong" }),
+    drawBeside(scales, x, y - 14, [`stops at step ${stop + 1}`, `step ${stop + 1}`], { class: "strong" }),
   ];
 }
 
@@ -32,7 +32,7 @@ function drawStop(gaps, stop, scales) {
 export function createStopChart({ onMove }) {
   let gaps = [], answers = [], final = "", threshold = 0, scales = null, said = "", cursor = null;
   const fixed = svg("g"), line = svg("path", { class: "bar-line" }), grip = svg("rect", { class: "grip", width: 34, height: 18, rx: 9 });
-  const lines = svg("path", { class: "grip-lines" }), text = svg("text", { class: "bar-text", "text-anchor": "end" }), reach = svg("rect", { class: "reach", height: 32 });
+  const lines = svg("path", { class: "grip-lines" }), text = svg("text", { class: "bar-text" }), reach = svg("rect", { class: "reach", height: 32 });
   const handle = svg("g", { class: "handle", role: "slider", tabindex: 0, "aria-label": "Threshold", "aria-orientation": "vertical" }, reach, line, grip, lines, text);
   const picture = createPicture({ class: "chart", height: HEIGHT, role: "group", "aria-label": "The gap of the answer at each step, with a threshold that you can move" }, (node, width) => {
     if (!gaps.length) return;
@@ -40,7 +40,7 @@ export function createStopChart({ onMove }) {
     scales = createScales(width, HEIGHT, gaps.length, ticks, BELOW);
     const stop = stopAt(gaps, threshold), points = gaps.map((gap, at) => [scales.x(at + 1), scales.y(gap)]);
     const until = stop === null ? points : points.slice(0, stop + 1);
-    fixed.replaceChildren(...drawGrid(scales, ticks), ...drawStop(gaps, stop, scales), ...drawAnswers(answers, final, scales, stop), ...drawSteps(scales, gaps.length, HEIGHT - 10),
+    fixed.replaceChildren(...drawGrid(scales, ticks), ...drawStop(gaps, stop, threshold, scales), ...drawAnswers(answers, final, scales, stop), ...drawSteps(scales, gaps.length, HEIGHT - 10),
       svg("path", { class: "gap-line faint", d: pathOf(points) }), svg("path", { class: "gap-line", d: pathOf(until) }));
     if (cursor !== null) fixed.append(svg("line", { class: "cursor thin", x1: scales.x(cursor + 1), x2: scales.x(cursor + 1), y1: scales.top, y2: scales.bottom }));
     if (handle.parentNode !== node) node.replaceChildren(fixed, handle);
@@ -53,7 +53,7 @@ export function createStopChart({ onMove }) {
     set(reach, { x: scales.left, y: y - 16, width: scales.right - scales.left });
     set(grip, { x: scales.left + 4, y: y - 9 });
     lines.setAttribute("d", `M${scales.left + 14} ${y - 2.5}h14M${scales.left + 14} ${y + 2.5}h14`);
-    set(text, { x: scales.right, y: y < scales.top + 20 ? y + 16 : y - 7 });
+    set(text, { x: scales.left + 44, y: y < scales.top + 20 ? y + 16 : y - 7 });
     text.textContent = `threshold ${threshold.toFixed(2)}`;
     set(handle, { "aria-valuemin": scales.low, "aria-valuemax": scales.high, "aria-valuenow": threshold.toFixed(2), "aria-valuetext": said });
   }

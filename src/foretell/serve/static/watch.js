@@ -26,7 +26,7 @@ function mount(root, info) {
   const chart = createChart(), status = createStatus(), ruleless = createStatus();
   const transport = createTransport({ show: draw });
   const notes = el("p", { class: "note after" });
-  const text = createCard("The text as it is written", "", status.node, canvas.node, createLegend(), transport.node, notes, inspector.node);
+  const text = createCard("The text as it is written", "", el("div", { class: "stage" }, canvas.node, status.node), createLegend(), transport.node, notes, inspector.node);
   const gauge = createCard("How sure is it of the answer?", "", chart.node, ruleless.node);
   const figures = el("section", { class: "card figures", "aria-label": "What it saved" }, saved.node, steps.node, answer.node, filled.node);
   const stack = el("div", { class: "stack", hidden: true }, figures, text.node, gauge.node);
@@ -71,8 +71,8 @@ function mount(root, info) {
   }
 
   function drawEmpty() {
-    saved.set("–", "steps saved");
-    steps.set("0", "steps so far");
+    saved.set("–", "steps saved", "quiet");
+    steps.set("0", "steps taken");
     answer.set("–", "answer now");
     filled.set("0%", "of the text filled");
     text.side.textContent = "";
@@ -87,10 +87,10 @@ function mount(root, info) {
     const all = stepsInAll(run), left = all - at - 1, last = Boolean(run.done) && at === run.frames.length - 1;
     const found = last ? run.done.answer : answerIn(frame);
     saved.set(String(last ? run.done.saved : left), last ? `of ${plural(all, "step")} saved` : "steps still to save", last ? "good" : "quiet");
-    steps.set(String(at + 1), `of ${plural(all, "step")}`);
+    steps.set(String(at + 1), at ? "steps taken" : "step taken");
     answer.set(found === null ? "–" : found || "…", last ? "answer" : "answer now");
     filled.set(`${Math.round(100 * share(frame.filled))}%`, "of the text filled");
-    canvas.show(frame, textBefore(run.frames, at), frame.settled);
+    canvas.show(frame, { prior: textBefore(run.frames, at), ended: frame.settled ? "settled" : last ? "final" : "" });
     canvas.node.classList.toggle("over", last);
     canvas.mark(chosen);
     text.side.textContent = sayStep(frame, at, all);
@@ -102,7 +102,7 @@ function mount(root, info) {
   }
 
   function sayStep(frame, at, all) {
-    const gap = Number.isFinite(frame.gap) && Number.isFinite(frame.threshold) ? `, ${frame.measure} ${frame.gap.toFixed(2)} of ${frame.threshold.toFixed(2)}` : "";
+    const gap = Number.isFinite(frame.gap) && Number.isFinite(frame.threshold) ? `, ${frame.measure} ${frame.gap.toFixed(2)} ${frame.gap >= frame.threshold ? "≥" : "<"} ${frame.threshold.toFixed(2)}` : "";
     return `step ${at + 1} of ${all}${gap}`;
   }
 

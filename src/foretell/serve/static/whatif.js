@@ -47,7 +47,8 @@ function mount(root, info) {
   function createSave(run) {
     const failed = createStatus();
     const button = el("button", { type: "button", on: { click: () => saveRun(run).catch(error => failed.fail(error.message)) } }, "Save this run");
-    return el("section", { class: "card save", "aria-label": "Save" }, button, el("p", { class: "note" }, "One HTML file with this run. It plays in any browser, without a server."), failed.node);
+    button.title = "One HTML file that plays in any browser, without a server";
+    return el("div", { class: "action" }, button, failed.node);
   }
 
   return {
