@@ -6,16 +6,24 @@ import { shown, stateOf } from "./run.js";
 const LINE = 34, LEAST = 3 * LINE; // heights as in style.css
 const SAID = { mask: "draft", fresh: "filled now", kept: "filled", pinned: "pinned" };
 
+// Where the text pinned right before the answer begins; it gets its own line.
+function startOfSuffix(frame) {
+  let at = frame.answer.indexOf(true);
+  if (at < 1 || !frame.pinned[at - 1]) return null;
+  while (at && frame.pinned[at - 1]) at--;
+  return at;
+}
+
 // What stands between a token and the one before it: a line end, a space or nothing.
-function blankBefore(frame, at) {
+function blankBefore(frame, at, suffix) {
   const before = at && !frame.ends[at - 1] ? frame.tokens[at - 1] : "";
-  if (before.includes("\n")) return "\n";
+  if (before.includes("\n") || (at && at === suffix)) return "\n";
   return /^[ \t]/.test(frame.tokens[at]) || /\s$/.test(before) ? " " : "";
 }
 
-function updateCell(cell, frame, at) {
+function updateCell(cell, frame, at, suffix) {
   const state = stateOf(frame, at), text = shown(frame, at), end = frame.ends[at];
-  const blank = blankBefore(frame, at), sure = frame.confidence[at] ?? 0;
+  const blank = blankBefore(frame, at, suffix), sure = frame.confidence[at] ?? 0;
   if (cell.blank.data !== blank) cell.blank.data = blank;
   const key = `${state} ${end} ${text}`;
   if (cell.key !== key) {
@@ -82,7 +90,8 @@ export function createCanvas({ onSelect = null, label = "The text, position by p
       shape = now;
       if (onSelect) choose(chosen ?? 0, false);
     }
-    cells.forEach((cell, at) => updateCell(cell, frame, at));
+    const suffix = startOfSuffix(frame);
+    cells.forEach((cell, at) => updateCell(cell, frame, at, suffix));
     for (const box of boxes) {
       box.node.classList.toggle("settled", Boolean(ended));
       box.tag.textContent = ended || "answer";

@@ -48,7 +48,7 @@ export function createHeatmap({ onPick }) {
   const picture = createPicture({ class: "chart heat", "aria-label": "When each position of the text changed and was filled" }, (node, width) => {
     if (!run) return;
     const count = run.frames[0].tokens.length, steps = run.frames.length;
-    row = Math.max(3, Math.min(10, Math.floor(330 / count)));
+    row = Math.max(2, Math.min(10, Math.floor(330 / count)));
     const height = MARGIN.top + count * row + MARGIN.bottom;
     node.setAttribute("height", height);
     scales = createScales(width, height, steps, [0, 1]);
