@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 import { shown, stateOf } from "./run.js";
 
-const LINE = 34, LEAST = 3 * LINE; // heights as in style.css
+const LINE = 34, PADDING = 12, POSITION = 12; // pixels: as in style.css, and the width of a usual token
 const SAID = { mask: "draft", fresh: "filled now", kept: "filled", pinned: "pinned" };
 
 // Where the text pinned right before the answer begins; it gets its own line.
@@ -60,7 +60,7 @@ function arrange(node, cells, frame, prior) {
 
 export function createCanvas({ onSelect = null, label = "The text, position by position" } = {}) {
   const node = el("div", { class: "canvas", role: "group", "aria-label": label });
-  let cells = [], boxes = [], shape = "", chosen = null, tallest = 0, width = 0, spare = 0;
+  let cells = [], boxes = [], shape = "", chosen = null, tallest = 0, width = 0;
 
   function choose(at, focus) {
     if (chosen !== null && cells[chosen]) cells[chosen].node.tabIndex = -1;
@@ -99,7 +99,7 @@ export function createCanvas({ onSelect = null, label = "The text, position by p
     reserve();
   }
 
-  // Keep the greatest height so far, and a spare line from the start, so that nothing below moves.
+  // Keep the greatest height so far, so that nothing below moves.
   function reserve() {
     if (node.clientWidth !== width) {
       width = node.clientWidth;
@@ -108,18 +108,20 @@ export function createCanvas({ onSelect = null, label = "The text, position by p
     if (!tallest) node.style.minHeight = "0";
     const height = node.scrollHeight;
     if (height > tallest) {
-      tallest = Math.max(LEAST, height + (tallest ? 0 : spare));
+      tallest = height;
       node.style.minHeight = `${tallest}px`;
     }
   }
 
-  function clear({ live = false } = {}) {
+  // Begin a new run, with space for a text of `positions` tokens.
+  function clear(positions) {
     node.replaceChildren();
     cells = [];
     shape = "";
     chosen = null;
-    tallest = 0;
-    spare = live ? LINE : 0;
+    width = node.clientWidth;
+    tallest = LINE * Math.max(4, 2 + Math.ceil(positions * POSITION / width)) + PADDING;
+    node.style.minHeight = `${tallest}px`;
   }
 
   if (onSelect) {

@@ -50,6 +50,11 @@ export function defaultRecipe(info) {
   return (info.recipes.find(recipe => recipe.default) ?? info.recipes[0]).name;
 }
 
+// The positions of the text that these settings give, as far as the server has said.
+export function windowOf(info, settings) {
+  return info.layouts.find(({ name }) => name === settings.layout)?.window ?? 64;
+}
+
 // `recipes` names the recipe fields: [{name, label, chosen}]. `onRun(settings)` starts, `onStop()` ends a run.
 export function createForm(info, { recipes, verb, onRun, onStop }) {
   const prompt = el("textarea", { rows: 4, spellcheck: "false", required: true, placeholder: info.chat ? "Ask something that has an answer" : "A text for the model to continue" });

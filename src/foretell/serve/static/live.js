@@ -1,7 +1,7 @@
 // Tells screen readers what happens, at most once per second.
 
 const REST = 1000;
-let last = 0, waiting = null, next = "";
+let last = -REST, waiting = null, next = "";
 
 export function announce(text) {
   next = text;

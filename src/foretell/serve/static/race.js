@@ -3,7 +3,7 @@
 import { recordRun } from "./api.js";
 import { createCanvas } from "./canvas.js";
 import { calm, el, inSeconds, plural } from "./dom.js";
-import { createForm, defaultRecipe } from "./form.js";
+import { createForm, defaultRecipe, windowOf } from "./form.js";
 import { writeFragment } from "./fragment.js";
 import { announce } from "./live.js";
 import { compare, oneLine, stepsInAll, textBefore, times } from "./run.js";
@@ -31,13 +31,13 @@ function createLane() {
 
   return {
     node,
-    begin(recipe) {
+    begin(recipe, positions) {
       run = { frames: [], done: null };
       at = -1;
       level.style.width = "0";
       name.textContent = recipe;
       node.setAttribute("aria-label", recipe);
-      canvas.clear();
+      canvas.clear(positions);
       draw(-1, false);
     },
     record(recorded) {
@@ -90,8 +90,8 @@ function mount(root, info) {
     clock.textContent = "–";
     verdict.textContent = "";
     verdict.className = "verdict";
-    left.begin(settings.against);
-    right.begin(settings.recipe);
+    left.begin(settings.against, windowOf(info, settings));
+    right.begin(settings.recipe, windowOf(info, settings));
     bringIntoSight(stack);
     // The recipe runs first, so that a server that is not warm yet does not make it look better.
     for (const [lane, recipe, place] of [[right, settings.recipe, 1], [left, settings.against, 2]]) {

@@ -5,7 +5,7 @@ import { createCanvas, createLegend } from "./canvas.js";
 import { createChart } from "./chart.js";
 import { el, inSeconds, plural } from "./dom.js";
 import { createCard, createFigure } from "./figures.js";
-import { createForm, defaultRecipe } from "./form.js";
+import { createForm, defaultRecipe, windowOf } from "./form.js";
 import { writeFragment } from "./fragment.js";
 import { createInspector } from "./inspector.js";
 import { announce } from "./live.js";
@@ -46,7 +46,7 @@ function mount(root, info) {
     run = { frames: [], done: null };
     chosen = null;
     inspector.hide();
-    canvas.clear({ live: true });
+    canvas.clear(windowOf(info, settings));
     transport.reset();
     notes.textContent = "";
     drawEmpty();
