@@ -12,6 +12,16 @@ pytestmark = pytest.mark.browser
 PHONE = (390, 844)
 READY = {"watch": ".after:not(:empty)", "race": ".verdict:not(:empty)", "what-if": ".action"}
 VIEWS = ["", *READY]
+CONTRAST = """node => {
+    const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+    const linear = v => v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+    const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+    let behind = node;
+    while ((parts(getComputedStyle(behind).backgroundColor)[3] ?? 1) === 0) behind = behind.parentElement;
+    const [low, high] = [getComputedStyle(node).color, getComputedStyle(behind).backgroundColor]
+        .map(colour => light(parts(colour))).sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+}"""
 RGB = "color => color.match(/[\\d.]+/g).slice(0, 3).map(Number)"
 
 
@@ -51,6 +61,13 @@ def test_a_phone_needs_no_horizontal_scrolling(open_page: OpenPage, view: str) -
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
 
 
+def test_a_phone_has_room_for_long_answers_of_rules(open_page: OpenPage) -> None:
+    settings = {"prompt": "62,34,98,2", "layout": "countdown"}
+    page = open_page("what-if", motion="reduce", size=PHONE, **settings)
+    page.locator(READY["what-if"]).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
 def test_long_tokens_and_answers_fit_a_phone(open_page: OpenPage) -> None:
     words = ["supercalifragilistic" * 4, " x" * 40, " 1234567890" * 20]
     reply = stream_of([draft(0, words, 3, settled=True, gap=9.0)], ending(1, answer=words[2]))
@@ -73,6 +90,16 @@ def test_pictures_take_their_colours_from_the_theme(open_page: OpenPage, view: s
             assert abs(sum(colours(page, f"path.heat-{kind}", "fill")) - card) > 150, (theme, kind)
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_tokens_can_be_read(open_page: OpenPage, theme: str) -> None:
+    """Axe does not judge elements with a line inside, so the contrast of tokens is computed here."""
+    page = finished(open_page, "what-if", theme=theme)
+    page.get_by_role("slider", name="Step", exact=True).fill("20")
+    for selector in (".t.mask:not(.end)", ".t.fresh:not(.end)", ".t.kept:not(.end)", ".t.pinned", ".tag", ".badge"):
+        ratio = page.locator(f".view:visible {selector}").first.evaluate(CONTRAST)
+        assert ratio >= 4.5, selector
+
+
 def test_the_button_changes_the_theme_and_remembers_it(open_page: OpenPage) -> None:
     page = open_page()
     button = page.get_by_role("button", name="Colours: auto")
@@ -86,8 +113,17 @@ def test_the_button_changes_the_theme_and_remembers_it(open_page: OpenPage) -> N
 
 
 def test_reduced_motion_shows_the_end_at_once(open_page: OpenPage) -> None:
-    page = finished(open_page, "watch")
-    page.get_by_role("button", name="Play").wait_for()
+    page = open_page("watch", motion="reduce")
+    page.evaluate("""() => {
+        window.played = [];
+        const note = changes => changes.forEach(({ target }) => played.push(target.dataset.name));
+        const observer = new MutationObserver(note);
+        observer.observe(document.querySelector(".transport"), { subtree: true, attributeFilter: ["data-name"] });
+    }""")
+    page.get_by_label("Prompt", exact=True).fill(PROBLEM)
+    page.get_by_role("button", name="Decode").click()
+    page.locator(READY["watch"]).wait_for()
+    assert page.evaluate("played") == []
     assert page.locator(".t").first.evaluate("node => getComputedStyle(node).transitionDuration") == "0s"
     moving = open_page("watch", prompt=PROBLEM, layout="word", recipe="prophet")
     assert moving.locator(".t.kept").first.evaluate("node => getComputedStyle(node).transitionDuration") != "0s"
@@ -107,11 +143,14 @@ def test_a_touch_drags_the_threshold(open_page: OpenPage) -> None:
     slider.scroll_into_view_if_needed()
     grip, before = page.locator(".grip").bounding_box(), slider.get_attribute("aria-valuenow")
     x, y = grip["x"] + 10, grip["y"] + 9
-    finger = page.context.new_cdp_session(page)
-    for kind, at in (("touchStart", y), ("touchMove", y - 20), ("touchMove", y - 40)):
+    finger, scrolled = page.context.new_cdp_session(page), page.evaluate("scrollY")
+    for kind, at in (("touchStart", y), *(("touchMove", y - 5 * step) for step in range(1, 9))):
         finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": at}]})
+        page.wait_for_timeout(30)
     finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     assert float(slider.get_attribute("aria-valuenow")) > float(before)
+    assert abs(page.locator(".grip").bounding_box()["y"] - (grip["y"] - 40)) < 2
+    assert page.evaluate("scrollY") == scrolled
 
 
 def test_a_server_that_does_not_answer_is_an_error(open_page: OpenPage) -> None:

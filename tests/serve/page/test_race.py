@@ -54,6 +54,9 @@ def test_the_sentence_compares_the_recorded_times(open_page: OpenPage) -> None:
     assert page.locator(".clock b").inner_text() == "0.397 s"
     assert page.locator(".lane .note").all_inner_texts() == ["3 of 8 steps", "2 of 8 steps"]
     assert page.locator(".verdict").inner_text() == ""
+    page.get_by_role("slider", name="Time").fill("1")
+    assert page.locator(".lane .note").all_inner_texts() == ["0 of 8 steps", "0 of 8 steps"]
+    assert page.locator(".lane.finished").count() == 0
 
 
 def test_the_time_in_the_queue_does_not_count(open_page: OpenPage) -> None:

@@ -203,6 +203,8 @@ def test_a_run_that_waits_shows_its_place_and_can_be_stopped(open_page: OpenPage
     page.get_by_label("Prompt", exact=True).fill("x")
     page.get_by_role("button", name="Decode").click()
     page.get_by_text("Waiting: place 3 in the queue.").wait_for()
+    stage, canvas = (page.locator(name).bounding_box()["height"] for name in (".stage", ".stage .canvas"))
+    assert stage == canvas  # the sentence stands in the space of the text
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped.").wait_for()
     page.get_by_role("button", name="Decode").wait_for()
@@ -229,6 +231,7 @@ def test_an_api_key_is_asked_for_and_sent(open_page: OpenPage) -> None:
     key.fill("guess")
     page.get_by_role("button", name="Decode").click()
     page.locator(".status.fail", has_text="This server needs an API key: wrong key").wait_for()
+    assert key.evaluate("node => node === document.activeElement")
     key.fill("sesame")
     page.get_by_role("button", name="Decode").click()
     finish(page)

@@ -67,7 +67,7 @@ def test_the_mouse_drags_the_threshold(decoded: tuple[Any, dict[str, Any]]) -> N
     moved = threshold_of(page)
     assert moved > before
     assert figures(page) == expected(replay, "min_gap", moved)
-    page.mouse.move(grip["x"] + 10, grip["y"] + 60)  # released: it stays
+    page.mouse.move(grip["x"] + 10, grip["y"] - 30)  # released: it stays
     assert threshold_of(page) == moved
 
 

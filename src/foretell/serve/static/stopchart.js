@@ -72,6 +72,8 @@ export function createStopChart({ onMove }) {
   handle.addEventListener("pointermove", event => {
     if (handle.hasPointerCapture(event.pointerId)) move(scales.value(event.clientY - picture.node.getBoundingClientRect().top));
   });
+  // Parts of an SVG ignore touch-action, so this keeps a finger on the handle from scrolling the page.
+  handle.addEventListener("touchstart", event => event.preventDefault(), { passive: false });
   handle.addEventListener("lostpointercapture", () => handle.classList.remove("held"));
   handle.addEventListener("keydown", event => {
     const small = (scales.high - scales.low) / 100;

@@ -28,6 +28,7 @@ function mount(root, info) {
   const notes = el("p", { class: "note after" });
   const text = createCard("The text as it is written", "", el("div", { class: "stage" }, canvas.node, status.node), createLegend(), transport.node, notes, inspector.node);
   const gauge = createCard("How sure is it of the answer?", "", chart.node, ruleless.node);
+  gauge.side.classList.add("tall");
   const figures = el("section", { class: "card figures", "aria-label": "What it saved" }, saved.node, steps.node, answer.node, filled.node);
   const stack = el("div", { class: "stack", hidden: true }, figures, text.node, gauge.node);
   const welcome = createWelcome(info, { title: "It knows the answer before it has written it.",
