@@ -76,6 +76,11 @@ def test_another_answer_is_marked(decoded: tuple[Any, dict[str, Any]]) -> None:
     page.get_by_role("slider", name="Threshold").press("Home")
     assert replay["answers"][0] != replay["final"]
     assert f"another answer: the whole run gives {replay['final']}" in page.locator(".figures.three").inner_text()
+    assert "steps skipped" in page.locator(".chart.wrong").inner_text()
+    wrong, bad = (
+        page.locator(name).first.evaluate("node => getComputedStyle(node).color") for name in (".tag", ".bad b")
+    )
+    assert wrong == bad
     assert "The text if it had stopped at step 1" in page.locator(".view:visible").inner_text()
 
 

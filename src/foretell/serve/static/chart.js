@@ -19,12 +19,12 @@ function judged(frames) {
 
 function drawLines(seen, scales, ended) {
   const last = seen[seen.length - 1], points = seen.map(({ step, gap }) => [scales.x(step), scales.y(gap)]);
-  const [x, y] = points[points.length - 1], bar = scales.y(last.threshold), first = scales.y(seen[0].threshold), under = Math.abs(first - 11 - y) < 18;
+  const [x, y] = points[points.length - 1], bar = scales.y(last.threshold), first = scales.y(seen[0].threshold), under = Math.abs(first - 11 - y) < 18, narrow = ended && x - scales.left < 70;
   const stairs = seen.flatMap(({ step, threshold }) => [[scales.x(step - 1), scales.y(threshold)], [scales.x(step), scales.y(threshold)]]);
   const parts = [
     svg("path", { class: "bar-ahead", d: ended ? "" : pathOf([[x, bar], [scales.right, bar]]) }),
     svg("path", { class: "bar-line", d: pathOf(stairs) }),
-    svg("text", { class: "bar-text", x: scales.left + 4, y: first + (under ? 17 : -7) }, "threshold"),
+    svg("text", { class: "bar-text", ...(narrow ? { x: x + 8, y: bar + 4 } : { x: scales.left + 4, y: first + (under ? 17 : -7) }) }, "threshold"),
     svg("path", { class: "gap-line", d: pathOf(points) }),
   ];
   if (seen.length < 16) parts.push(...points.map(([cx, cy]) => svg("circle", { class: "gap-dot", cx, cy, r: 3 })));

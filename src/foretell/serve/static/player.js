@@ -35,6 +35,10 @@ function describeSafe(gaps, { answers, final }) {
   return `Every threshold from ${Math.max(0, safe).toFixed(2)} up gives the answer of the whole run.`;
 }
 
+function sayOther(final) {
+  return final.length > 12 ? "another answer than the whole run" : `another answer: the whole run gives ${oneLine(final)}`;
+}
+
 export function mountPlayer(root, run, { action = null } = {}) {
   const { replay } = run;
   let measure = "min_gap", threshold = 0, chosen = null;
@@ -53,6 +57,7 @@ export function mountPlayer(root, run, { action = null } = {}) {
   function drawStep(at) {
     const frame = run.frames[at], last = run.frames.length - 1;
     const ended = stopAt(gaps(), threshold) === at ? "settled" : at === last ? "final" : "";
+    canvas.node.classList.toggle("wrong", ended !== "" && replay.answers[at] !== replay.final);
     canvas.show(frame, { prior: textBefore(run.frames, at), ended });
     canvas.mark(chosen);
     text.heading.textContent = at === last ? "The text at the end" : `The text if it had stopped at step ${at + 1}`;
@@ -66,7 +71,7 @@ export function mountPlayer(root, run, { action = null } = {}) {
     const stop = stopAt(gaps(), threshold), steps = gaps().length, given = replay.answers[stop ?? steps - 1], same = given === replay.final;
     saved.set(String(stop === null ? 0 : steps - stop - 1), `of ${plural(steps, "step")} saved`, same ? "good" : "bad");
     where.set(stop === null ? "never" : String(stop + 1), "stops at step");
-    answer.set(given, same ? "the same answer as the whole run" : `another answer: the whole run gives ${oneLine(replay.final)}`, same ? "good" : "bad");
+    answer.set(given, same ? "the same answer as the whole run" : sayOther(replay.final), same ? "good" : "bad");
     safe.textContent = describeSafe(gaps(), replay);
     const said = `${threshold.toFixed(2)}: ${stop === null ? "never stops" : `stops at step ${stop + 1} of ${steps}`}, answer ${oneLine(given)}, ${same ? "the same as the whole run" : "another than the whole run"}`;
     chart.show({ gaps: gaps(), answers: replay.answers, final: replay.final, threshold, said, cursor: cursor === stop ? null : cursor });

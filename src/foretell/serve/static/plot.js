@@ -48,15 +48,15 @@ export function pathOf(points) {
   return points.map(([x, y], at) => `${at ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 }
 
-// A field that covers the steps which were not needed and says how many they are, as far from the lines `taken` as it can.
-export function drawSaved(scales, from, saved, taken) {
+// A field that covers the steps after the stop and says how many they are, as far from the heights `taken` as it can.
+export function drawSaved(scales, from, saved, taken, words = "not needed") {
   const x = scales.x(from), width = scales.right - x, tall = scales.bottom - scales.top;
   const room = at => Math.min(...taken.map(each => Math.abs(each - at + 8)));
   const y = [0.22, 0.36, 0.5, 0.64, 0.78].map(share => scales.top + share * tall).reduce((best, at) => (room(at) > room(best) ? at : best));
   const parts = [svg("rect", { class: "saved", x, y: scales.top, width: Math.max(0, width), height: scales.bottom - scales.top })];
   if (saved > 0 && width > 116) parts.push(
     svg("text", { class: "count", x: x + width / 2, y, "text-anchor": "middle" }, String(saved)),
-    svg("text", { class: "good", x: x + width / 2, y: y + 20, "text-anchor": "middle" }, `step${saved === 1 ? "" : "s"} not needed`));
+    svg("text", { class: "good", x: x + width / 2, y: y + 20, "text-anchor": "middle" }, `step${saved === 1 ? "" : "s"} ${words}`));
   return parts;
 }
 

@@ -18,11 +18,11 @@ function drawAnswers(answers, final, scales, stop) {
   }).concat(stop === null ? [] : svg("line", { class: "cursor", x1: scales.x(stop + 1), x2: scales.x(stop + 1), y1: scales.y(scales.low), y2: top + STRIP }));
 }
 
-function drawStop(gaps, stop, threshold, scales) {
+function drawStop(gaps, stop, threshold, same, scales) {
   if (stop === null) return [];
   const x = scales.x(stop + 1), y = scales.y(gaps[stop]), saved = gaps.length - stop - 1;
   return [
-    ...drawSaved(scales, stop + 1, saved, [y, scales.y(threshold)]),
+    ...drawSaved(scales, stop + 1, saved, [y, scales.y(threshold)], same ? "not needed" : "skipped"),
     svg("circle", { class: "dot", cx: x, cy: y, r: 6 }),
     drawBeside(scales, x, y - 14, [`stops at step ${stop + 1}`, `step ${stop + 1}`], { class: "strong" }),
   ];
@@ -39,8 +39,10 @@ export function createStopChart({ onMove }) {
     const ticks = ticksOf(Math.min(0, ...gaps), Math.max(...gaps, 1) * 1.05);
     scales = createScales(width, HEIGHT, gaps.length, ticks, BELOW);
     const stop = stopAt(gaps, threshold), points = gaps.map((gap, at) => [scales.x(at + 1), scales.y(gap)]);
+    const same = stop === null || answers[stop] === final;
+    node.classList.toggle("wrong", !same);
     const until = stop === null ? points : points.slice(0, stop + 1);
-    fixed.replaceChildren(...drawGrid(scales, ticks), ...drawStop(gaps, stop, threshold, scales), ...drawAnswers(answers, final, scales, stop), ...drawSteps(scales, gaps.length, HEIGHT - 10),
+    fixed.replaceChildren(...drawGrid(scales, ticks), ...drawStop(gaps, stop, threshold, same, scales), ...drawAnswers(answers, final, scales, stop), ...drawSteps(scales, gaps.length, HEIGHT - 10),
       svg("path", { class: "gap-line faint", d: pathOf(points) }), svg("path", { class: "gap-line", d: pathOf(until) }));
     if (cursor !== null) fixed.append(svg("line", { class: "cursor thin", x1: scales.x(cursor + 1), x2: scales.x(cursor + 1), y1: scales.top, y2: scales.bottom }));
     if (handle.parentNode !== node) node.replaceChildren(fixed, handle);
@@ -53,7 +55,8 @@ export function createStopChart({ onMove }) {
     set(reach, { x: scales.left, y: y - 16, width: scales.right - scales.left });
     set(grip, { x: scales.left + 4, y: y - 9 });
     lines.setAttribute("d", `M${scales.left + 14} ${y - 2.5}h14M${scales.left + 14} ${y + 2.5}h14`);
-    set(text, { x: scales.left + 44, y: y < scales.top + 20 ? y + 16 : y - 7 });
+    const early = (stopAt(gaps, threshold) ?? gaps.length) < gaps.length / 3; // the label of the stop is on the left then
+    set(text, { x: early ? scales.right : scales.left + 44, y: y < scales.top + 20 ? y + 16 : y - 7, "text-anchor": early ? "end" : "start" });
     text.textContent = `threshold ${threshold.toFixed(2)}`;
     set(handle, { "aria-valuemin": scales.low, "aria-valuemax": scales.high, "aria-valuenow": threshold.toFixed(2), "aria-valuetext": said });
   }

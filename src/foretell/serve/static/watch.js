@@ -3,7 +3,7 @@
 import { recordRun } from "./api.js";
 import { createCanvas, createLegend } from "./canvas.js";
 import { createChart } from "./chart.js";
-import { el, inSeconds, plural } from "./dom.js";
+import { calm, el, inSeconds, plural } from "./dom.js";
 import { createCard, createFigure } from "./figures.js";
 import { createForm, defaultRecipe, windowOf } from "./form.js";
 import { writeFragment } from "./fragment.js";
@@ -15,7 +15,14 @@ import { createStatus, createWelcome, sayQueue } from "./states.js";
 import { createTransport } from "./transport.js";
 
 const MEANING = { "min gap": "gap between the two best logits, least over the answer", "mean gap": "gap between the two best logits, mean over the answer" };
+const QUICK = 0.07; // seconds per step, below which a run is played slower than it was
 const ENDING = { settled: "stopped early, because the answer was settled", complete: "filled position by position to the end", eos: "ended with the text" };
+
+// How long the run took and why it ended, with the server's notes.
+function sayEnding({ done, frames }) {
+  const slowed = !calm() && done.seconds < QUICK * frames.length ? ", shown slowed down" : "";
+  return [`${inSeconds(done.seconds)} for ${plural(done.forwards, "forward pass", "forward passes")}${slowed}: ${ENDING[done.finish] ?? done.finish}.`, ...done.notes].join(" ");
+}
 
 function mount(root, info) {
   let run = { frames: [], done: null }, chosen = null;
@@ -97,7 +104,7 @@ function mount(root, info) {
     text.side.textContent = sayStep(frame, at, all);
     chart.show(run, at);
     drawRule(frame);
-    notes.textContent = last ? [`${inSeconds(run.done.seconds)} for ${plural(run.done.forwards, "forward pass", "forward passes")}, shown slowed down: ${ENDING[run.done.finish] ?? run.done.finish}.`, ...run.done.notes].join(" ") : "";
+    notes.textContent = last ? sayEnding(run) : "";
     if (chosen !== null) inspector.show(run, chosen, at);
     announce(last ? `Finished: ${run.done.steps} steps, ${run.done.saved} saved${found === null ? "" : `, answer ${oneLine(found)}`}.` : sayStep(frame, at, all));
   }
