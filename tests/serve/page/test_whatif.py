@@ -76,7 +76,7 @@ def test_another_answer_is_marked(decoded: tuple[Any, dict[str, Any]]) -> None:
     page.get_by_role("slider", name="Threshold").press("Home")
     assert replay["answers"][0] != replay["final"]
     assert f"another answer: the whole run gives {replay['final']}" in page.locator(".figures.three").inner_text()
-    assert "steps skipped" in page.locator(".chart.wrong").inner_text()
+    assert "steps skipped" in page.locator(".chart.wrong").text_content()
     wrong, bad = (
         page.locator(name).first.evaluate("node => getComputedStyle(node).color") for name in (".tag", ".bad b")
     )
