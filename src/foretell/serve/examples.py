@@ -25,12 +25,12 @@ class Example(NamedTuple):
 @cache
 def _draw_examples() -> tuple[Example, ...]:
     """Return held-out problems of every task."""
-    drawn = [
-        Example(name, name, problem.prompt)
+    drawn = {
+        name: [problem.prompt for problem in draw(task, np.random.default_rng(SEED), PER_TASK, test=True)]
         for name, task in TASKS.items()
-        for problem in draw(task, np.random.default_rng(SEED), PER_TASK, test=True)
-    ]
-    return (Example("word", "word", QUESTION), *drawn)
+    }
+    drawn["word"][0] = QUESTION
+    return tuple(Example(name, name, prompt) for name, prompts in drawn.items() for prompt in prompts)
 
 
 def find_examples(engine: Engine) -> tuple[Example, ...]:
