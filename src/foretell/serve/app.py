@@ -189,13 +189,17 @@ class _Stream(Response):
         outcome = "ok"
         try:
             async for chunk in self.answer.stream():
-                await _send_event(send, b": keep-alive" if chunk is None else b"data: " + msgspec.json.encode(chunk))
+                await _send_event(send, f": {chunk}".encode() if isinstance(chunk, str) else _data(chunk))
             await _send_event(send, b"data: [DONE]")
         except Problem as problem:
             outcome = "refused" if problem.status < 500 else "failed"
-            await _send_event(send, b"data: " + msgspec.json.encode(problem.body()))
+            await _send_event(send, _data(problem.body()))
         await send({"type": "http.response.body", "body": b""})
         return outcome
+
+
+def _data(value: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(value)
 
 
 async def _send_event(send: Send, line: bytes) -> None:
