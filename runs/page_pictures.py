@@ -20,7 +20,7 @@ from page_server import serve_page
 
 ROOT = Path(__file__).parents[1]
 PROBLEM = "Mia has 30 flowers. Noah has 3 times as many. He hides 38. He buys 26 more. How many flowers does Noah have?"
-WIDE, RACE = {"width": 1280, "height": 880}, {"width": 1080, "height": 560}
+WIDE, RACE = {"width": 1280, "height": 925}, {"width": 1080, "height": 560}
 MOMENTS, TICKS = 48, 150  # frames of the animation, and moments of the race's clock
 FRAME, REST = 110, 3500  # milliseconds that a frame is shown, and the last one
 LARGEST = 1_500_000  # bytes of the animation

@@ -110,7 +110,7 @@ class Answering(Protocol):
 
     async def respond(self) -> dict[str, Any]: ...
 
-    def stream(self) -> AsyncIterator[dict[str, Any] | None]: ...
+    def stream(self) -> AsyncIterator[dict[str, Any] | str]: ...
 
 
 Prepare = Callable[[Service, bytes], Callable[[], Answering]]
@@ -229,16 +229,20 @@ class _Stream(Response):
         problem: Problem | None = None
         try:
             async for chunk in self.answer.stream():
-                await _send_event(send, b": keep-alive" if chunk is None else b"data: " + msgspec.json.encode(chunk))
+                await _send_event(send, f": {chunk}".encode() if isinstance(chunk, str) else _data(chunk))
             await _send_event(send, b"data: [DONE]")
         except TimeoutError:
             problem = _took_too_long(self.service)
         except Problem as found:
             problem = found
         if problem is not None:
-            await _send_event(send, b"data: " + msgspec.json.encode(problem.body()))
+            await _send_event(send, _data(problem.body()))
         await send({"type": "http.response.body", "body": b""})
         return "ok" if problem is None else "refused" if problem.status < 500 else "failed"
+
+
+def _data(value: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(value)
 
 
 async def _send_event(send: Send, line: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from foretell.decide.plan import Ask, DecideOptions, DecisionPlan, Job
 from foretell.errors import ForetellError
 from foretell.loop.decode import Step
-from foretell.serve.answer import KEEP_ALIVE, problem_of_failure
+from foretell.serve.answer import KEEP_ALIVE, describe_wait, problem_of_failure
 from foretell.serve.bodies import read_body, read_json
 from foretell.serve.mailbox import Done, Event, Failed, Mailbox, Preview, wait_for_events
 from foretell.serve.problems import problem_of
@@ -108,8 +108,8 @@ class DecisionAnswer:
         self.service.metrics.count_tokens(decision.prompt_tokens, self.tokens, [])
         return write_decision(self.body, decision, self.service.model)
 
-    async def stream(self) -> AsyncIterator[dict[str, Any] | None]:
-        """Yield the probabilities of every step, then the response; None stands for a comment."""
+    async def stream(self) -> AsyncIterator[dict[str, Any] | str]:
+        """Yield the probabilities of every step, then the response, and texts of comments while nothing happens."""
         async for event in self._events():
             if isinstance(event, Preview):
                 shown = {
@@ -118,7 +118,7 @@ class DecisionAnswer:
                 }
                 yield {"object": "decision.preview", "step": event.step, "questions": shown}
             elif event is None:
-                yield None
+                yield describe_wait(self.service.worker, (ticket for ticket, _ in self._tickets.values()))
         yield {"object": "decision", **self._write()}
 
 

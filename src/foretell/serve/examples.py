@@ -16,10 +16,19 @@ SEED = 2025
 PER_TASK = 3
 
 
+ABOUT = {
+    "word": "count step by step",
+    "choice": "choose the right range",
+    "sudoku": "fill the zeros: each row, column and square has 1 to 4",
+    "countdown": "make the last number from the others",
+}
+
+
 class Example(NamedTuple):
     task: str
     layout: str
     prompt: str
+    about: str
 
 
 @cache
@@ -30,7 +39,7 @@ def _draw_examples() -> tuple[Example, ...]:
         for name, task in TASKS.items()
     }
     drawn["word"][0] = QUESTION
-    return tuple(Example(name, name, prompt) for name, prompts in drawn.items() for prompt in prompts)
+    return tuple(Example(name, name, prompt, ABOUT[name]) for name, prompts in drawn.items() for prompt in prompts)
 
 
 def find_examples(engine: Engine) -> tuple[Example, ...]:

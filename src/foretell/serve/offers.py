@@ -29,7 +29,7 @@ FOR_BUNDLED = ("swift", "swift stop=never", "prophet stop.reduce=min", "prophet"
 ABOUT = {
     CAUTIOUS: "fill every nearly certain mask at once, without early commit",
     "swift stop=never": "what swift's parallel filling achieves alone, without early commit",
-    "prophet stop.reduce=min": "commit everything once the least certain token of the answer reaches a staged threshold",
+    "prophet stop.reduce=min": "commit everything once the answer's least certain token reaches a staged threshold",
 }  # recipes with changes
 SETTING = re.compile(r"[a-z_.]{1,60}=-?\d{1,9}(\.\d{1,9})?")  # what a client may add to the name of a recipe
 MOST_SETTINGS = 8
