@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -164,12 +164,15 @@ def measure_head(positions: int, rounds: int = 7) -> dict[str, float]:
     """Return the milliseconds of a head with LLaDA's vocabulary: all logits of some positions, and those of labels."""
     config = TransformerConfig(VOCABULARY, VOCABULARY - 1, dim=WIDTH, layers=0, heads=32, kv_heads=32, hidden=WIDTH)
     with torch.inference_mode():
-        model = Transformer(config).eval()
+        model: Transformer = Transformer(config).eval()
         columns = torch.arange(positions)[None]
         inputs = Inputs(columns, columns, columns >= 0, columns, columns)
         readout, row = model(inputs), torch.zeros(positions, dtype=torch.long)
         labels = torch.arange(0, 100 * LABELS, 100)
-        calls = {"all": lambda: readout(row, columns[0]), "labels": lambda: readout.select(row, columns[0], labels)}
+        calls: dict[str, Callable[[], Any]] = {
+            "all": lambda: readout(row, columns[0]),
+            "labels": lambda: readout.select(row, columns[0], labels),
+        }
         found = {}
         for name, call in calls.items():
             times = []

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from foretell.certify.train_judge import train_judge as teach
     from foretell.certify.tune import tune
     from foretell.decide.answers import Decision
+    from foretell.decide.objects import Object
     from foretell.decide.plan import DecisionPlan
-    from foretell.decide.questions import Choice, Integer, Predicate, Score, Text
+    from foretell.decide.questions import Choice, Integer, Predicate, Question, Score, Text
     from foretell.engine.certificate import Certificate
     from foretell.engine.engine import Completion, Engine, Failure, Frame, load
     from foretell.engine.folder import DecisionTemplate
@@ -70,9 +71,11 @@ __all__ = [
     "MaskedText",
     "MissingExtraError",
     "ModelError",
+    "Object",
     "Options",
     "PermissionNeededError",
     "Predicate",
+    "Question",
     "Recipe",
     "RecipeError",
     "Recorder",
@@ -131,9 +134,10 @@ _MODULES = {
     **dict.fromkeys(("Options", "RequestTemplate"), "engine.options"),
     **dict.fromkeys(("Evaluation", "evaluate"), "evaluation.run"),
     **dict.fromkeys(("Beliefs", "Verdict"), "loop.protocols"),
-    **dict.fromkeys(("Choice", "Integer", "Predicate", "Score", "Text"), "decide.questions"),
+    **dict.fromkeys(("Choice", "Integer", "Predicate", "Question", "Score", "Text"), "decide.questions"),
     "Decision": "decide.answers",
     "DecisionPlan": "decide.plan",
+    "Object": "decide.objects",
     "DecisionTemplate": "engine.folder",
     "POLICIES": "policies",
     "StateView": "loop.view",

@@ -63,11 +63,17 @@ class ScoreAnswer(LabelAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextAnswer(Answer):
-    value: str | None
+    value: Any  # a text; of a field of a JSON schema, any JSON value
     probability: float  # among all allowed texts
 
 
-AnyAnswer = PredicateAnswer | ChoiceAnswer | IntegerAnswer | ScoreAnswer | TextAnswer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectAnswer(Answer):
+    value: dict[str, Any] | None
+    fields: Mapping[str, AnyAnswer]  # by path
+
+
+AnyAnswer = PredicateAnswer | ChoiceAnswer | IntegerAnswer | ScoreAnswer | TextAnswer | ObjectAnswer
 
 
 @dataclass(frozen=True, slots=True)

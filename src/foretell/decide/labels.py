@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -30,30 +30,27 @@ class Labels:
     automaton: TokenAutomaton
 
     @classmethod
-    def of(cls, spellings: Mapping[Any, Sequence[str]], before: str | None, codec: Codec) -> Labels:
+    def of(cls, spellings: Sequence[tuple[Any, Sequence[str]]], before: str | None, codec: Codec) -> Labels:
         """Encode labels as they are written after the text `before`; None: each is a token of the vocabulary.
 
         Shorter ones are padded with the end of text.
         """
-        found: dict[tuple[int, ...], Any] = {}
+        found: dict[tuple[int, ...], int] = {}
         spelled = []
-        for value, texts in spellings.items():
+        for owner, (_, texts) in enumerate(spellings):
             for text in texts:
                 tokens = (find_token(text, codec),) if before is None else tuple(encode_after(before, text, codec))
                 if not tokens:
                     raise RequestError(f"the label {show(text)} has no tokens")
                 if tokens not in found:
-                    found[tokens] = value
+                    found[tokens] = owner
                     spelled.append(text)
-                elif found[tokens] != value:
-                    raise RequestError(
-                        f"the labels {show(found[tokens])} and {show(value)} are the same tokens, so an answer cannot "
-                        "tell them apart"
-                    )
-        values = tuple(spellings)
+                elif found[tokens] != owner:
+                    pair = f"{show(spellings[found[tokens]][0])} and {show(spellings[owner][0])}"
+                    raise RequestError(f"the labels {pair} are the same tokens, so an answer cannot tell them apart")
+        values = tuple(value for value, _ in spellings)
         sequences = pad(list(found), codec)
-        owner = tuple(values.index(value) for value in found.values())
-        return cls(values, tuple(spelled), sequences, owner, make_trie(sequences, codec.vocab_size))
+        return cls(values, tuple(spelled), sequences, tuple(found.values()), make_trie(sequences, codec.vocab_size))
 
     @property
     def length(self) -> int:

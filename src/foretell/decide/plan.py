@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, TypedDict, Unpack, get_type_hints
+from typing import Any, TypedDict, Unpack, get_args, get_type_hints
+
+import numpy as np
 
 from foretell.decide.answers import Decision
-from foretell.decide.canvas import Canvas, lay_out_canvas, write_prompt
-from foretell.decide.finish import Reading, finish_answer, text_of_value
-from foretell.decide.questions import Choice, Question, Questions, name_questions, order_stages
+from foretell.decide.calibration import Calibration
+from foretell.decide.canvas import Asked, Canvas, lay_out_canvas, write_prompt
+from foretell.decide.finish import Reading, finish_question, written
+from foretell.decide.labels import Labels
+from foretell.decide.questions import Choice, Questions, name_questions, order_stages
 from foretell.decide.reading import CanvasReader
+from foretell.decide.trie import ask_node, chain_scores, inner_nodes
 from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
 from foretell.engine.folder import DecisionTemplate, check_template, decision_templates
@@ -19,6 +24,7 @@ from foretell.engine.options import GenerateOptions, RequestTemplate
 from foretell.engine.outcome import Outcome
 from foretell.engine.request import Layout, Request, derive_seed
 from foretell.errors import RequestError, one_of, show, unknown, whole, within
+from foretell.loop.slots import Slot
 from foretell.models.chat import Message
 from foretell.policies.sample.greedy import Greedy
 from foretell.policies.stop.combined import each
@@ -58,15 +64,16 @@ class Ask:
 
     def preview(self) -> dict[str, dict[Any, float]]:
         """Return the probabilities of each question's labels at the latest step, for a display that fills in."""
-        slots = zip(self.canvas.labels.items(), self.reader.slots, strict=True)
+        slots = zip(self.canvas.specs.items(), self.reader.slots, strict=False)
         return {
-            name: dict(zip(labels.values, labels.probabilities(labels.scores(slot.logits)).tolist(), strict=True))
-            for (name, labels), slot in slots
+            name: dict(zip(spec.values, spec.probabilities(spec.scores(slot.logits)).tolist(), strict=True))
+            for (name, spec), slot in slots
+            if isinstance(spec, Labels)
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Decoded:
     """A canvas that has been decoded."""
 
     ask: Ask
@@ -82,7 +89,7 @@ class DecisionPlan:
     """Questions and how they are asked. `start` gives the requests for one input."""
 
     engine: Engine
-    questions: Mapping[str, Question]
+    questions: Mapping[str, Asked]
     template: DecisionTemplate
     base: RequestTemplate  # recipe, seed and notes of all requests
     think: int
@@ -90,12 +97,13 @@ class DecisionPlan:
     on_unsure: str
     sure: float
     mass: bool
+    calibration: Calibration | None
 
     @classmethod
     def prepare(cls, engine: Engine, questions: Questions, **options: Unpack[DecideOptions]) -> DecisionPlan:
         """Check everything that does not depend on the input."""
         check_keys(options, tuple(get_type_hints(DecideOptions)), RequestError)
-        named = name_questions(questions)
+        named = name_questions(questions, get_args(Asked))
         chosen = find_template(engine, named, options.get("template"))
         on_unsure, sure = options.get("on_unsure", "answer"), options.get("sure", SURE)
         one_of("on_unsure", on_unsure, ON_UNSURE, RequestError)
@@ -117,6 +125,7 @@ class DecisionPlan:
             on_unsure=on_unsure,
             sure=sure,
             mass=options.get("label_mass", True),
+            calibration=None,
         )
         for stage in order_stages(named):
             _check_recipe(made.base, made._canvas(stage, {}).layout)
@@ -129,15 +138,16 @@ class DecisionPlan:
     def _rounds(self, given: Input) -> Rounds:
         """Yield the requests of each round, receive their outcomes, and return the decision."""
         readings: dict[str, Reading] = {}
+        done: dict[str, Asked] = {}
         for stage in order_stages(self.questions):
-            answered = {name: text_of_value(one.labels, one.best) for name, one in readings.items()}
+            answered = {name: written(name, one, readings) for name, one in done.items()}
             readings |= yield from self._answer_stage(given, stage, answered)
+            done |= stage
         outcomes = list({id(one): one for reading in readings.values() for one in reading.outcomes}.values())
+        unsure = {name for name, one in readings.items() if self.on_unsure == "abstain" and self._unsure(one)}
+        kinds = {} if self.calibration is None else self.calibration.kinds
         return Decision(
-            {
-                name: finish_answer(name, one, readings[name], self.on_unsure, self.sure)
-                for name, one in self.questions.items()
-            },
+            {name: finish_question(name, one, readings, unsure, kinds) for name, one in self.questions.items()},
             steps=sum(one.steps for one in outcomes),
             forwards=sum(one.forwards for one in outcomes),
             prompt_tokens=len(outcomes[0].request.prompt),
@@ -145,37 +155,60 @@ class DecisionPlan:
             notes=self.base.notes,
         )
 
-    def _answer_stage(self, given: Input, stage: Mapping[str, Question], answered: Mapping[str, str]) -> Readings:
+    def _answer_stage(self, given: Input, stage: Mapping[str, Asked], answered: Mapping[str, str]) -> Readings:
         """Answer the questions of one stage on one canvas, with further readings where the first one is unsure."""
         canvas = self._canvas(stage, answered)
         prompt = self._encode(given, stage)
         asked = yield from _decode(self._ask(prompt, canvas))
-        readings = self._gather(asked)
+        readings = yield from self._gather(asked)
         turned = [name for name, one in stage.items() if isinstance(one, Choice) and one.read == "letters"]
         if self.orders is None:
             turned = [name for name in turned if self._unsure(readings[name])]
         if turned and self.orders != 1:
             other = self._canvas(stage, answered, reverse=True)
             ask = self._ask(self._encode(given, stage, reverse=True), other)
-            again = self._gather((yield from _decode(ask)))
+            again = yield from self._gather((yield from _decode(ask)))
             readings |= {name: readings[name].average(again[name]) for name in turned}
-        unsure = [name for name in stage if self._unsure(readings[name])]
+        unsure = [name for name, one in readings.items() if self._unsure(one)]
         if unsure and self.on_unsure == "full":
-            more = self._gather((yield from _decode(self._ask_on(asked))))
+            more = yield from self._gather((yield from _decode(self._ask_on(asked))))
             readings |= {name: readings[name].continued(more[name]) for name in unsure}
         return readings
 
     def _unsure(self, reading: Reading) -> bool:
         return bool(reading.probabilities.max() < self.sure)
 
-    def _gather(self, asked: Asked) -> dict[str, Reading]:
-        slots = zip(asked.ask.canvas.labels.items(), asked.ask.reader.slots, strict=True)
-        return {name: Reading.of(labels, slot, asked.outcome) for (name, labels), slot in slots}
+    def _gather(self, decoded: Decoded) -> Readings:
+        """Return what a decoded canvas says about its slots. Words of several tokens take one more round."""
+        ask, outcome = decoded.ask, decoded.outcome
+        readings = {}
+        for (name, spec), slot in zip(ask.canvas.specs.items(), ask.reader.slots, strict=True):
+            reading = Reading.of(spec, slot, outcome, self.engine.codec)
+            question = self.questions.get(name)
+            if isinstance(spec, Labels) and spec.length > 1 and isinstance(question, Choice):
+                reading = yield from self._chain(reading, spec, slot.slot)
+            readings[name] = reading
+        return readings
 
-    def _canvas(self, stage: Mapping[str, Question], answered: Mapping[str, str], *, reverse: bool = False) -> Canvas:
+    def _chain(self, first: Reading, labels: Labels, slot: Slot) -> Generator[list[Ask], list[Outcome], Reading]:
+        """Return a reading by the chain rule, on the canvas of the first one."""
+        prefixes, (outcome,) = inner_nodes(labels), first.outcomes
+        requests = [ask_node(prefix, labels, slot, outcome, self.engine.model.mask_id) for prefix in prefixes]
+        asks = [Ask(one, CanvasReader(one.layout), Canvas(one.layout, {})) for one in requests]
+        outcomes = yield asks
+        readers = (ask.reader.slots[0] for ask in asks)
+        scores = chain_scores(labels, dict(zip(prefixes, readers, strict=True)))
+        return replace(
+            first,
+            probabilities=labels.probabilities(scores),
+            mass=float(np.exp(scores).sum()) if self.mass else None,
+            outcomes=(*first.outcomes, *outcomes),
+        )
+
+    def _canvas(self, stage: Mapping[str, Asked], answered: Mapping[str, str], *, reverse: bool = False) -> Canvas:
         return lay_out_canvas(stage, answered, self.template, self.engine.codec, self.think, reverse=reverse)
 
-    def _encode(self, given: Input, stage: Mapping[str, Question], *, reverse: bool = False) -> list[int]:
+    def _encode(self, given: Input, stage: Mapping[str, Asked], *, reverse: bool = False) -> list[int]:
         """Return the tokens of the prompt. The questions about a conversation are its next message."""
         codec = self.engine.codec
         if isinstance(given, str):
@@ -198,7 +231,7 @@ class DecisionPlan:
         seed = derive_seed(self.base.seed, prompt)
         return Ask(Request(tuple(prompt), layout, recipe, seed), CanvasReader(layout, mass=self.mass), canvas)
 
-    def _ask_on(self, asked: Asked) -> Ask:
+    def _ask_on(self, asked: Decoded) -> Ask:
         """Return a request that goes on from a decoded canvas, opens its slots again and fills one mask per step."""
         request, layout = asked.outcome.request, asked.ask.canvas.layout
         slotted = {at for slot in layout.slots for at in range(slot.offset, slot.end)}
@@ -240,13 +273,13 @@ class Job:
         return self.asks
 
 
-def _decode(ask: Ask) -> Generator[list[Ask], list[Outcome], Asked]:
+def _decode(ask: Ask) -> Generator[list[Ask], list[Outcome], Decoded]:
     (outcome,) = yield [ask]
-    return Asked(ask, outcome)
+    return Decoded(ask, outcome)
 
 
 def find_template(
-    engine: Engine, questions: Mapping[str, Question], given: str | DecisionTemplate | None
+    engine: Engine, questions: Mapping[str, Asked], given: str | DecisionTemplate | None
 ) -> DecisionTemplate:
     """Return a template by its name, or the model's one for these questions, or the default one."""
     if isinstance(given, DecisionTemplate):

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from foretell.errors import RequestError, one_of, show, whole
 
 MOST_CHOICES = 255
 MOST_DIGITS = 4  # 10,000 labels
 LONGEST_TEXT = 256  # tokens
+Q = TypeVar("Q", bound="Question")
 
 Value = str | bool
 Choices = Mapping[Value, str | None] | Iterable[Value]  # values, perhaps with descriptions
 
 
+class Question:
+    """The base class of all questions."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    depends_on: tuple[str, ...]  # questions whose answers are pinned before this one is asked
+
+
 @dataclass(frozen=True, slots=True, init=False)
-class Predicate:
+class Predicate(Question):
     """A question that is answered with yes or no."""
 
     kind: ClassVar[str] = "predicate"
@@ -27,11 +37,11 @@ class Predicate:
 
     def __init__(self, instructions: str = "", *, depends_on: str | Sequence[str] = ()) -> None:
         object.__setattr__(self, "instructions", _text("instructions", instructions))
-        object.__setattr__(self, "depends_on", _names(depends_on))
+        object.__setattr__(self, "depends_on", read_names(depends_on))
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Choice:
+class Choice(Question):
     """A question whose answer is one of several values.
 
     The values are listed in the prompt after letters, of which the model writes one (`read="letters"`). With "words",
@@ -60,11 +70,11 @@ class Choice:
         object.__setattr__(self, "choices", values)
         object.__setattr__(self, "descriptions", descriptions)
         object.__setattr__(self, "read", read)
-        object.__setattr__(self, "depends_on", _names(depends_on))
+        object.__setattr__(self, "depends_on", read_names(depends_on))
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Score:
+class Score(Question):
     """A question whose answer is a level on a scale, from the lowest to the highest."""
 
     kind: ClassVar[str] = "score"
@@ -77,11 +87,11 @@ class Score:
         found = tuple(_text("a level", level) for level in _several("levels", levels))
         object.__setattr__(self, "instructions", _text("instructions", instructions))
         object.__setattr__(self, "levels", found)
-        object.__setattr__(self, "depends_on", _names(depends_on))
+        object.__setattr__(self, "depends_on", read_names(depends_on))
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Integer:
+class Integer(Question):
     """A question whose answer is a whole number from 0, with up to `digits` digits."""
 
     kind: ClassVar[str] = "integer"
@@ -94,11 +104,11 @@ class Integer:
         whole("digits", digits, 1, MOST_DIGITS, RequestError)
         object.__setattr__(self, "instructions", _text("instructions", instructions))
         object.__setattr__(self, "digits", digits)
-        object.__setattr__(self, "depends_on", _names(depends_on))
+        object.__setattr__(self, "depends_on", read_names(depends_on))
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Text:
+class Text(Question):
     """A question whose answer is a text of at most `tokens` tokens that matches `regex`; None allows any text."""
 
     kind: ClassVar[str] = "text"
@@ -122,19 +132,20 @@ class Text:
         object.__setattr__(self, "instructions", _text("instructions", instructions))
         object.__setattr__(self, "regex", regex)
         object.__setattr__(self, "tokens", tokens)
-        object.__setattr__(self, "depends_on", _names(depends_on))
+        object.__setattr__(self, "depends_on", read_names(depends_on))
 
 
-Question = Predicate | Choice | Score | Integer | Text
+OneSlot = Predicate | Choice | Score | Integer | Text  # questions that are answered in one slot
 Questions = Question | Sequence[Question] | Mapping[str, Question]
 
 
-def name_questions(asked: Any) -> dict[str, Question]:
-    """Return questions by name, from one question, a list or a mapping. Unnamed ones are named q1, q2, ...
+def name_questions(asked: Any, kinds: tuple[type[Any], ...]) -> dict[str, Any]:
+    """Return questions of some kinds by name, from one question, a list or a mapping.
 
-    Raises RequestError if there is none, if one is not a question, or if one depends on a name that does not exist.
+    Those of a list are named q1, q2, ... Raises RequestError if there is none, if one is not a question, or if one
+    depends on a name that does not exist.
     """
-    if isinstance(asked, Question):
+    if isinstance(asked, kinds):
         named: dict[str, Any] = {"q1": asked}
     elif isinstance(asked, Mapping):
         named = dict(asked)
@@ -147,7 +158,7 @@ def name_questions(asked: Any) -> dict[str, Question]:
     for name, one in named.items():
         if not isinstance(name, str) or not name:
             raise RequestError(f"the name of a question must be a text, got {show(name)}")
-        if not isinstance(one, Question):
+        if not isinstance(one, kinds):
             raise RequestError(f"{name} is not a question but {show(one)}")
         for other in one.depends_on:
             if other not in named:
@@ -155,7 +166,7 @@ def name_questions(asked: Any) -> dict[str, Question]:
     return named
 
 
-def order_stages(questions: Mapping[str, Question]) -> list[dict[str, Question]]:
+def order_stages(questions: Mapping[str, Q]) -> list[dict[str, Q]]:
     """Return the questions in stages, such that each depends only on earlier stages. Raises RequestError for cycles."""
     left, stages, done = dict(questions), [], set[str]()
     while left:
@@ -174,7 +185,8 @@ def _text(what: str, value: object) -> str:
     return value
 
 
-def _names(value: object) -> tuple[str, ...]:
+def read_names(value: object) -> tuple[str, ...]:
+    """Return the names of the questions that another one depends on."""
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise RequestError(f"depends_on must be the name of a question or a list of names, got {show(value)}")

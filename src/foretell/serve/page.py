@@ -74,6 +74,7 @@ async def _info(service: Service, _: Request) -> Response:
             "context": engine.context,
             "chat": engine.codec.template is not None,
             "key": service.needs_key,
+            "decisions": True,
             "recipes": [
                 {
                     "name": one.name,
