@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from foretell.errors import ForetellError
-from foretell.serve.bodies import ChatBody, CompletionBody, read_body
+from foretell.serve.bodies import ChatBody, CompletionBody
 from foretell.serve.choice import Choice
 from foretell.serve.dialects import Dialect, describe_draft, describe_work, envelope, usage_of
 from foretell.serve.mailbox import Committed, Done, Draft, Event, Failed, Mailbox, Scores, wait_for_events
@@ -190,12 +190,3 @@ def problem_of_failure(error: Exception) -> Problem:
     if isinstance(error, ForetellError):
         return problem_of(error)
     return Problem(500, "the model failed on this request; the server's log says why", code="model_error")
-
-
-def prepare_answer(
-    dialect: Dialect, kind: type[ChatBody | CompletionBody], service: Service, raw: bytes
-) -> Callable[[], Answer]:
-    """Check a body, and return what makes its answer in an event loop. Raises Problem if it is refused."""
-    body, notes = read_body(raw, kind)
-    choices = service.prepare(body, notes)
-    return lambda: Answer(service, dialect, body, choices)

@@ -171,7 +171,7 @@ def write_decision(body: DecisionBody | SystemOneBody, decision: Decision, model
     made = decision.answers
     count = decision.prompt_tokens
     usage: dict[str, Any] = {"input_tokens": count, "output_tokens": len(made)}
-    start = {"model": model, "foretell": _describe(decision)}
+    start = {"model": model, "foretell": describe_decision(decision)}
     if isinstance(body, SystemOneBody):
         return start | {"usage": usage, "answers": {name: _system_one(one, body, name) for name, one in made.items()}}
     details = {
@@ -232,7 +232,7 @@ def _system_one(answer: AnyAnswer, body: SystemOneBody, name: str) -> dict[str, 
     } | extra
 
 
-def _describe(decision: Decision) -> dict[str, Any]:
+def describe_decision(decision: Decision) -> dict[str, Any]:
     """Return what the decision took, and what each answer says beyond its dialect."""
     return {
         "steps": decision.steps,
