@@ -32,7 +32,7 @@ def decide(server: Served, *questions: Any, **options: Any) -> Any:
 def test_a_choice(server: Served) -> None:
     done = decide(server, CHOICE)
     (answer,) = done.answers
-    alone = server.engine.decide(INPUT, {"range": Choice("", RANGES)})
+    alone: Any = server.engine.decide(INPUT, {"range": Choice("", RANGES)})
     assert (answer.type, answer.name, answer.choice) == ("choice", "range", "0 to 22")
     assert [one.value for one in answer.probabilities] == RANGES
     found = {one.value: one.probability for one in answer.probabilities}
@@ -48,7 +48,7 @@ def test_a_choice(server: Served) -> None:
 def test_scores_and_predicates(server: Served) -> None:
     score = {"type": "score", "instructions": "", "levels": [{"label": one} for one in RANGES]}
     (level,) = decide(server, score).answers
-    alone = server.engine.decide(INPUT, Score("", RANGES))
+    alone: Any = server.engine.decide(INPUT, Score("", RANGES))
     assert level.score == pytest.approx(alone.answer.value, abs=1e-6)
     assert [one.label for one in level.probabilities] == RANGES
     assert [one.value for one in level.probabilities] == [0, 1, 2, 3]
@@ -56,9 +56,10 @@ def test_scores_and_predicates(server: Served) -> None:
     yes = client(server).decisions.create(
         model="tiny", input=text, questions=[{"type": "predicate", "name": "low", "instructions": ""}]
     )
-    assert yes.answers[0].type == "predicate"
-    low = server.engine.decide(text, Predicate(""))
-    assert yes.answers[0].probability == pytest.approx(low.answer.probability, abs=1e-6)
+    first: Any = yes.answers[0]
+    assert first.type == "predicate"
+    low: Any = server.engine.decide(text, Predicate(""))
+    assert first.probability == pytest.approx(low.answer.probability, abs=1e-6)
 
 
 def test_an_unsure_answer_is_a_refusal(server: Served) -> None:
@@ -148,7 +149,7 @@ def test_system_one(server: Served) -> None:
             state=INPUT,
             questions={"range": typesafe_sdk.Choice(instructions="", criteria=dict.fromkeys(RANGES))},
         )
-    answer = found.answers["range"]
+    answer: Any = found.answers["range"]
     assert answer.choice == "0 to 22"
     assert list(answer.probabilities) == RANGES
 
