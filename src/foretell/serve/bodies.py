@@ -155,7 +155,7 @@ def read_json(raw: bytes) -> dict[str, Any]:
     """Return the JSON object of a body. Raises Problem if it is none."""
     try:
         value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise Problem(400, f"the body must be a JSON object, got {show(value)}", code="invalid_json")
