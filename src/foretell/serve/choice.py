@@ -153,9 +153,7 @@ def stable_text(text: str, *, alone: bool) -> str:
     text = text.rstrip(INCOMPLETE)
     if alone:
         return text
-    ending = re.search(r"\s*\S*$", text)
-    assert ending is not None, "it also matches nothing"
-    return text[: ending.start()]
+    return re.sub(r"\s*\S+\s*$", "", text)
 
 
 def hold_back(text: str, stop_strings: Sequence[str]) -> str:

@@ -18,7 +18,16 @@ from foretell.engine.options import RequestTemplate
 from foretell.engine.prompt_files import FilePrompt
 from foretell.engine.prompt_kinds import Prompt
 from foretell.engine.request import Layout, Request
-from foretell.errors import ContextLengthError, ForetellError, RequestError, VocabularyError, show, whole, within
+from foretell.errors import (
+    ContextLengthError,
+    ForetellError,
+    LayoutError,
+    RequestError,
+    VocabularyError,
+    show,
+    whole,
+    within,
+)
 from foretell.recipes.presets import parse
 from foretell.recipes.text import untrusted
 from foretell.serve.bodies import ChatBody, CompletionBody
@@ -268,8 +277,11 @@ def _check_streaming(body: ChatBody | CompletionBody) -> None:
 
 def _name_param(error: ForetellError, body: ChatBody | CompletionBody) -> str | None:
     """Return the parameter that an error is about, if it names one that was given."""
-    given = ("recipe", "layout", "suffix", "answer_suffix", "answer_length", "steps", "block_length", "stop_rule")
-    return next((name for name in given if name in str(error) and getattr(body, name, None) is not None), None)
+    names = ("recipe", "layout", "suffix", "answer_suffix", "answer_length", "steps", "block_length", "stop_rule")
+    given = [name for name in names if getattr(body, name, None) is not None]
+    named = [name for name in given if name in str(error)]
+    window = [name for name in given if "answer" in name or "suffix" in name] if isinstance(error, LayoutError) else []
+    return next(iter(named + window), None)
 
 
 def writes_alone(codec: Codec) -> bool:

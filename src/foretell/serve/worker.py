@@ -179,8 +179,8 @@ class Worker:
         self._tickets[ticket.number] = ticket
 
     def _drop(self, ticket: Ticket) -> None:
-        if ticket.number is None or ticket.number not in self._tickets:
-            return
+        if ticket.number is None or self._tickets.get(ticket.number) is not ticket:
+            return  # it is done; after a failure, its number may be another request's
         if ticket.task is not None and self.supervisor is not None and self.supervisor.awaits(ticket.task):
             ticket.put = _ignore  # an audit needs its result, and later audits wait for it
             if ticket.watcher is not None:
