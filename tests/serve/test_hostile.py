@@ -74,6 +74,14 @@ def test_a_path_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> Non
     assert "/a%0Areq-1" in line
 
 
+def test_a_range_is_ignored() -> None:
+    reply = ask("/", b"", HOST, (b"range", b"</s>"), method="GET")
+    assert reply is not None
+    assert reply.status == 200
+    assert reply.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+
+
 @pytest.mark.parametrize(
     "reply",
     [
