@@ -15,7 +15,7 @@ import foretell
 from foretell.certify.calibrate import calibrate
 from foretell.cli.app import app
 from foretell.errors import ForetellError, MissingExtraError
-from foretell.extras import PACKAGES, is_installed, require_extra
+from foretell.extras import MORE, PACKAGES, is_installed, require_extra
 
 
 def hide(extra: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -48,8 +48,8 @@ def test_every_extra_is_one_of_the_project() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert set(PACKAGES) == set(project["optional-dependencies"]) - {"dev"}
     for extra, (package, _) in PACKAGES.items():
-        (line,) = project["optional-dependencies"][extra]
-        assert line.startswith(package.replace("_", "-"))
+        lines = sorted(line.partition(">=")[0] for line in project["optional-dependencies"][extra])
+        assert lines == sorted(name.replace("_", "-") for name in (package, *MORE.get(extra, ())))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TARGET = re.compile(r"^\$\(VENV\)-lm-eval/\.ready:(?:.|\n)*?^\ttouch", re.MULTILINE)
-LOWEST, TOOLS = ("hf", "lab", "plots", "quantize"), ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
+LOWEST = ("hf", "lab", "plots", "quantize", "server")
+TOOLS = ("hypothesis", "openai", "pytest", "pytest-timeout", "pytest-xdist")
 
 
 def imported(file: Path) -> set[str]:

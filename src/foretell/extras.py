@@ -14,11 +14,12 @@ PACKAGES = {
     "quantize": ("torchao", "quantize"),
     "server": ("starlette", "a server"),
 }  # extra -> its package, and what needs it
+MORE = {"server": ("prometheus_client", "uvicorn")}  # further packages of an extra
 
 
 def is_installed(extra: str) -> bool:
-    """Return whether the package of this extra is installed, without importing it."""
-    return find_spec(PACKAGES[extra][0]) is not None
+    """Return whether the packages of this extra are installed, without importing them."""
+    return all(find_spec(name) is not None for name in (PACKAGES[extra][0], *MORE.get(extra, ())))
 
 
 def require_extra(extra: str) -> None:

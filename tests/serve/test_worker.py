@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 import threading
 import urllib.request
@@ -217,7 +218,7 @@ def test_a_slow_reader_loses_drafts_and_no_text() -> None:
             box.put(0, Draft(at, (), 0.0))  # type: ignore[arg-type]  # what is inside does not matter
             box.put(0, Committed((at,)))
         events = [event for _, event in await box.get(1)]
-        drafts = [event.frame for event in events if isinstance(event, Draft)]
+        drafts: list[Any] = [event.frame for event in events if isinstance(event, Draft)]
         assert drafts == list(range(2 * MOST_DRAFTS, 3 * MOST_DRAFTS))
         assert [event.tokens[0] for event in events if isinstance(event, Committed)] == list(range(3 * MOST_DRAFTS))
         assert await box.get(0.01) == []
@@ -234,3 +235,26 @@ def test_a_stopped_worker_finishes_what_it_has(tiny: Engine) -> None:
     thread.join(PATIENCE)
     assert found == [ANSWER]
     assert not server.service.worker.alive
+
+
+def test_a_stream_that_waits_is_kept_open(gated: tuple[Served, Gated], monkeypatch: pytest.MonkeyPatch) -> None:
+    server, model = gated
+    monkeypatch.setattr("foretell.serve.answer.KEEP_ALIVE", 0.02)
+    connection = send_raw(server, {"model": "tiny", "messages": MESSAGES, "stream": True})
+    seen = b""
+    while seen.count(b": keep-alive") < 2:
+        seen += connection.recv(4096)
+    model.gate.set()
+    while b"[DONE]" not in seen:
+        seen += connection.recv(4096)
+    connection.close()
+
+
+def test_names_of_models_may_have_slashes(literate: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "models--owner--name" / "snapshots" / "1"
+    shutil.copytree(literate, folder)
+    with serve(foretell.load(folder)) as server:
+        assert [one.id for one in client(server).models.list().data] == ["owner/name"]
+        assert client(server).models.retrieve("owner/name").id == "owner/name"
+        done = client(server).completions.create(model="owner/name", prompt="One", max_tokens=2)
+        assert done.model == "owner/name"

@@ -199,13 +199,12 @@ class Worker:
 
     def _end(self, ticket: Ticket, event: Event) -> None:
         """Deliver the last event of a request, and tell the supervisor."""
-        self._forget(ticket)
         ticket.put(event)
-        if ticket.task is None or self.supervisor is None:
-            return
-        events = self.supervisor.record(ticket.task, self._result(ticket, event))
-        if events and self._report is not None:
-            self._report(self.supervisor, events)
+        if ticket.task is not None and self.supervisor is not None:
+            events = self.supervisor.record(ticket.task, self._result(ticket, event))
+            if events and self._report is not None:
+                self._report(self.supervisor, events)
+        self._forget(ticket)
 
     def _result(self, ticket: Ticket, event: Event) -> Completion | Failure:
         if isinstance(event, Failed):

@@ -1,0 +1,113 @@
+"""`foretell serve`: what it prints, what it refuses, and how it stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.test_program import PROGRAM
+
+PATIENCE = 120  # seconds
+
+
+@contextmanager
+def started(*words: str, **extra: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """Start the program, and yield it with its output up to the command that it suggests."""
+    process = subprocess.Popen(
+        [*PROGRAM, "serve", *words, "--port", "0"], stderr=subprocess.PIPE, text=True, env=os.environ | extra
+    )
+    assert process.stderr is not None
+    lines: list[str] = []
+    try:
+        while not (lines and lines[-1].startswith("curl")):
+            line = process.stderr.readline()
+            assert line, lines
+            lines.append(line.rstrip())
+        yield process, lines
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def post(line: str, **more: object) -> dict[str, object]:
+    """Send the request of a curl command."""
+    address = line.split()[1]
+    body = json.loads(line[line.index("'") + 1 : line.rindex("'")]) | more
+    headers = {"authorization": "Bearer secret"} if "Authorization" in line else {}
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        found: dict[str, object] = json.load(answer)
+    return found
+
+
+def test_it_says_what_it_serves_and_stops_at_ctrl_c() -> None:
+    with started("tiny", "--max-batch", "2", FORETELL_API_KEY="secret") as (process, lines):
+        assert "serving tiny at http://localhost:" in lines[-3]
+        assert lines[-2].startswith("recipe: swift · offered: swift, ")
+        assert "secret" not in lines[-1]
+        assert post(lines[-1])["object"] == "chat.completion"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_a_running_request_is_finished() -> None:
+    with started("tiny") as (process, lines):
+        found: list[object] = []
+        thread = threading.Thread(target=lambda: found.append(post(lines[-1], recipe="full", n=2)["choices"]))
+        thread.start()
+        metrics = lines[-1].split()[1].replace("/v1/chat/completions", "/metrics")
+        for _ in range(PATIENCE * 50):
+            text = urllib.request.urlopen(metrics, timeout=PATIENCE).read().decode()
+            if "foretell_rows_running 0" not in text:
+                break
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        thread.join(PATIENCE)
+        assert len(found) == 1
+        assert process.wait(PATIENCE) == 0
+
+
+def test_risk_and_its_file(tmp_path: Path) -> None:
+    with started("tiny", "--risk", "0.05", "--state", str(tmp_path / "state.jsonl")) as (_, lines):
+        assert "recipe: full at first; faster ones are earned with risk 0.05" in lines[-2]
+        assert post(lines[-1])["foretell"]["steps"] == 61  # type: ignore[index]
+
+
+def test_a_model_of_ones_own_is_told_how_to_be_faster(literate: Path) -> None:
+    with started(str(literate)) as (_, lines):
+        assert any("foretell tune" in line for line in lines)
+        assert "full transfer=threshold(0.99)" in lines[-3]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("tiny", "--recipe", "swiftt"), "unknown recipe 'swiftt'"),
+        (("tiny", "--recipe", "missing.json"), "missing.json"),
+        (("tiny", "--port", "70000"), "--port must be from 0 to 65535, got 70000"),
+        (("tiny", "--max-batch", "0"), "max_batch must be at least 1"),
+        (("tiny", "--timeout", "0"), "timeout must be from"),
+        (("tiny", "--grace", "-1"), "--grace must be from"),
+        (("tiny", "--audit", "0.1"), "--audit needs a certified recipe"),
+        (("tiny", "--on-drift", "full"), "--on-drift is for audits"),
+        (("nothing",), "there is no folder 'nothing'"),
+    ],
+)
+def test_what_is_refused_before_it_starts(run: Run, words: tuple[str, ...], says: str) -> None:
+    assert says in run("serve", *words, code=2).stderr
+
+
+def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.extras.is_installed", lambda _: False)
+    assert "pip install 'foretell[server]'" in run("serve", "tiny", code=2).stderr
