@@ -40,7 +40,8 @@ class Ask:
     @property
     def body(self) -> dict[str, Any]:
         own = {"stream": True, "drafts": True} if self.drafts else {"stream": True} if self.stream else {}
-        return {"model": "tiny", "prompt": self.prompt, "layout": self.layout, "recipe": self.recipe, **own}
+        messages = [{"role": "user", "content": self.prompt}]
+        return {"model": "tiny", "messages": messages, "layout": self.layout, "recipe": self.recipe, **own}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +157,15 @@ async def _ask(http: httpx2.AsyncClient, one: Ask) -> Answer:
 
 
 async def _wait(http: httpx2.AsyncClient, one: Ask) -> tuple[str, None]:
-    reply = await http.post("/v1/completions", json=one.body)
+    reply = await http.post("/v1/chat/completions", json=one.body)
     if reply.status_code != 200:
         raise RequestError(f"{reply.status_code}: {reply.text}")
-    return str(reply.json()["choices"][0]["text"]), None
+    return str(reply.json()["choices"][0]["message"]["content"]), None
 
 
 async def _stream(http: httpx2.AsyncClient, one: Ask) -> tuple[str, float | None]:
     text, first, ended = "", None, False
-    async with http.stream("POST", "/v1/completions", json=one.body) as reply:
+    async with http.stream("POST", "/v1/chat/completions", json=one.body) as reply:
         async for line in reply.aiter_lines():
             if not line.startswith("data: {"):
                 ended = ended or line == "data: [DONE]"
@@ -172,7 +173,7 @@ async def _stream(http: httpx2.AsyncClient, one: Ask) -> tuple[str, float | None
             chunk = json.loads(line.removeprefix("data: "))
             if "error" in chunk:
                 raise RequestError(str(chunk["error"]["message"]))
-            delta = chunk["choices"][0]["text"]
+            delta = chunk["choices"][0]["delta"].get("content", "")
             first = first or (time.perf_counter() if delta else None)
             text += delta
     if not ended:

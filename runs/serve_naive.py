@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 import threading
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -15,22 +16,23 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 import foretell
-from foretell.engine.engine import Engine
+from foretell.engine.engine import Completion, Engine
 
 
 def naive(engine: Engine) -> Starlette:
     """Return an app that generates under a lock."""
     lock = threading.Lock()
 
-    def generate(body: dict[str, str]) -> str:
+    def generate(body: dict[str, Any]) -> str:
         with lock:
-            return engine.generate(body["prompt"], recipe=body["recipe"], layout=body["layout"]).text
+            done: Completion = engine.generate(body["messages"], recipe=body["recipe"], layout=body["layout"])
+            return done.text
 
     async def complete(request: Request) -> JSONResponse:
         text = await run_in_threadpool(generate, await request.json())
-        return JSONResponse({"choices": [{"text": text, "finish_reason": "stop"}]})
+        return JSONResponse({"choices": [{"message": {"role": "assistant", "content": text}}]})
 
-    return Starlette(routes=[Route("/v1/completions", complete, methods=["POST"])])
+    return Starlette(routes=[Route("/v1/chat/completions", complete, methods=["POST"])])
 
 
 async def serve(app: Starlette) -> None:
@@ -46,7 +48,9 @@ async def serve(app: Starlette) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
-    engine = foretell.load(parser.parse_args().model)
+    parser.add_argument("--packed", action="store_true")
+    options = parser.parse_args()
+    engine = foretell.load(options.model, packed=options.packed)
     engine.use_threads()
     asyncio.run(serve(naive(engine)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec import Meta
 
 from foretell.errors import RequestError, show, unknown
 from foretell.serve.problems import Problem
-from foretell.storage import convert
+from foretell.storage import convert, names_of
 
 MOST_CHOICES = 128  # of one request
 MOST_STOPS = 16
@@ -165,7 +166,7 @@ def read_json(raw: bytes) -> dict[str, Any]:
 def read_body(raw: bytes, kind: type[T]) -> tuple[T, tuple[str, ...]]:
     """Return a body, and notes on parameters without effect. Raises Problem that names the first bad parameter."""
     value = read_json(raw)
-    known = {one.name for one in msgspec.structs.fields(kind)}  # type: ignore[arg-type]  # always a Struct
+    known = names_of(kind)  # type: ignore[arg-type]  # mypy: a class is not hashable
     notes = tuple(
         f"{name} has no effect on this server" for name in WITHOUT_EFFECT if value.get(name) not in (None, "auto")
     )
@@ -190,6 +191,6 @@ def _is_neutral(name: str, value: object) -> bool:
     return not value or value in NEUTRAL.get(name, ())
 
 
-def _find_param(message: str, known: set[str]) -> str | None:
+def _find_param(message: str, known: Collection[str]) -> str | None:
     """Return the parameter that a message of `storage.convert` is about."""
     return next((name for name in re.findall(r"'(\w+)", message) if name in known), None)
