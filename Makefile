@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo serve test check format explore fuzz test-slow test-lm-eval test-lowest bench study beyond train-tiny distil-tiny clean
+.PHONY: setup demo serve test check format explore fuzz test-slow test-browser test-lm-eval test-lowest bench study beyond \
+	train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
 
@@ -42,6 +43,15 @@ fuzz: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow
+
+# The page in a real browser. Chromium comes from apt (as root), axe-core from npm; tests without them are skipped and
+# say so.
+AXE := work/axe/node_modules/axe-core/axe.min.js
+test-browser: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt playwright
+	test -x /usr/bin/chromium || test "$$(id -u)" != 0 || (apt-get update && apt-get install --yes --no-install-recommends chromium)
+	test -f $(AXE) || npm install --silent --no-save --prefix work/axe axe-core@4.14.0 || true
+	FORETELL_AXE=$(AXE) $(BIN)/pytest -m browser tests/serve/page
 
 # lm-evaluation-harness needs other versions of some packages, so it has its own environment and constraints.
 test-lm-eval: $(VENV)-lm-eval/.ready

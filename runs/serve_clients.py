@@ -1,4 +1,4 @@
-"""The load of runs/serve_load.py: many clients at the same time, some of which stream, and some of which leave early."""
+"""The load of runs/serve_load.py: many clients at the same time; some stream, and some leave early."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Server:
 @contextmanager
 def start_server(*command: str) -> Iterator[Server]:
     """Run `python COMMAND`, which prints its address on stderr, until the block ends."""
-    with tempfile.NamedTemporaryFile("r", suffix=".log") as log, open(log.name, "w", encoding="utf8") as written:
+    with tempfile.NamedTemporaryFile("r", suffix=".log") as log, Path(log.name).open("w", encoding="utf8") as written:
         process = subprocess.Popen([sys.executable, *command], stdout=written, stderr=written)
         try:
             yield Server(_read_address(process, Path(log.name)), process)

@@ -90,6 +90,7 @@ def test_drafts_disturb_no_reader_of_text(server: Served) -> None:
     assert drafts[-1]["gap"] >= drafts[-1]["threshold"]
     assert all(one["gap"] < one["threshold"] for one in drafts[:-1])
     assert "confidence" not in drafts[0]
+    assert [one["text"] for one in drafts] == [frame.text for frame in alone]
     assert chunks[-1].model_extra["foretell"]["text"] == ANSWER
 
 
@@ -365,7 +366,8 @@ def test_different_recipes_are_limited(gated: tuple[Served, Gated]) -> None:
     chunks = ask(server, stream=True)
     wait_for(lambda: server.service.worker.load == 1)
     with pytest.raises(openai.RateLimitError, match="different recipes"):
-        ask(server, extra_body={"recipe": "full"})
+        ask(server, extra_body={"recipe": "full"}, stream=True)
+    assert server.service.metrics.requests.labels("/v1/chat/completions", "refused")._value.get() == 1
     model.gate.set()
     assert list(chunks)[-1].choices[0].finish_reason == "stop"
     server.wait_until_idle()

@@ -74,7 +74,7 @@ def test_an_exception_in_the_model_fails_the_running_requests_only(gated: tuple[
 
     def call(at: int) -> None:
         try:
-            results[at] = ask(server).choices[0].message.content
+            results[at] = ask(server, extra_body={"recipe": ("full", "swift")[at]}).choices[0].message.content
         except openai.APIStatusError as error:
             results[at] = error
 
@@ -83,7 +83,7 @@ def test_an_exception_in_the_model_fails_the_running_requests_only(gated: tuple[
     wait_for(lambda: len(model.passes) == 1)
     threads[1].start()
     wait_for(lambda: server.service.worker.load == 2)
-    model.fails.append(RuntimeError("secret details"))
+    model.fails.extend([RuntimeError("secret details"), None])  # in the second pass, when the other request waits
     model.gate.set()
     for thread in threads:
         thread.join(PATIENCE)
@@ -258,3 +258,26 @@ def test_names_of_models_may_have_slashes(literate: Path, tmp_path: Path) -> Non
         assert client(server).models.retrieve("owner/name").id == "owner/name"
         done = client(server).completions.create(model="owner/name", prompt="One", max_tokens=2)
         assert done.model == "owner/name"
+
+
+def test_a_stream_that_waits_knows_its_place(gated: tuple[Served, Gated], monkeypatch: pytest.MonkeyPatch) -> None:
+    server, model = gated
+    worker = server.service.worker
+    worker._scheduler.max_batch = worker.max_batch = 1
+    monkeypatch.setattr("foretell.serve.answer.KEEP_ALIVE", 0.02)
+    body = {"model": "tiny", "messages": MESSAGES, "stream": True, "recipe": "full"}
+    first = send_raw(server, body)
+    wait_for(lambda: len(model.passes) == 1)
+    others = [send_raw(server, body) for _ in range(2)]
+    wait_for(lambda: worker.load == 3)
+    worker._scheduler.patience = 0
+    model.slow.append(0.05)
+    model.gate.set()
+    for place, connection in enumerate(others, 1):
+        seen = b""
+        while f": queued {place}".encode() not in seen:
+            seen += connection.recv(4096)
+        assert b"[DONE]" not in seen
+    for connection in (first, *others):
+        connection.close()
+    server.wait_until_idle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,9 @@ from foretell.serve.dialects import Dialect, describe_draft, describe_work, enve
 from foretell.serve.mailbox import Committed, Done, Draft, Event, Failed, Mailbox, Scores
 from foretell.serve.problems import Problem, problem_of
 from foretell.serve.service import Run, Service
-from foretell.serve.worker import Ticket
+from foretell.serve.worker import Ticket, Worker
 
-KEEP_ALIVE = 10.0  # seconds without an event after which a stream sends a comment
+KEEP_ALIVE = 2.0  # seconds without an event after which a stream sends a comment
 LOG = logging.getLogger("foretell.serve")
 
 
@@ -145,13 +145,13 @@ class Answer:
             "foretell": work[0] if len(work) == 1 else {"choices": work, **work[0]},
         }
 
-    async def stream(self) -> AsyncIterator[dict[str, Any] | None]:
-        """Yield chunks; None stands for a comment that keeps the connection open."""
+    async def stream(self) -> AsyncIterator[dict[str, Any] | str]:
+        """Yield chunks, and texts of comments that keep the connection open."""
         for index in range(len(self.choices)):
             yield self._chunk(self.dialect.delta(index, None, None, first=True))
         async for one in self._events():
             if one is None:
-                yield None
+                yield describe_wait(self.service.worker, self._tickets.values())
                 continue
             for chunk in self._chunks(*one):
                 yield chunk
@@ -181,6 +181,12 @@ class Answer:
         usage = {"usage": None} if options is not None and options.include_usage else {}
         start = envelope(self.dialect, self.name, self.service.model, part=True)
         return {**start, "choices": [choice], **usage, **extra}
+
+
+def describe_wait(worker: Worker, tickets: Iterable[Ticket]) -> str:
+    """Return what a client is told while nothing happens: its place in the queue, if it waits there."""
+    place = min((worker.place(ticket) for ticket in tickets), default=0)
+    return f"queued {place}" if place else "keep-alive"
 
 
 def _problem_of(error: Exception) -> Problem:

@@ -105,7 +105,7 @@ def _api_routes(service: Service) -> list[BaseRoute]:
 async def _complete(
     service: Service, dialect: Dialect, kind: type[ChatBody | CompletionBody], request: Request
 ) -> Response | _Stream:
-    began, outcome = time.perf_counter(), "ok"
+    began, outcome, streaming = time.perf_counter(), "ok", False
     answer: Answer | None = None
     try:
         body, notes = read_body(await request.body(), kind)
@@ -113,6 +113,7 @@ async def _complete(
         answer = Answer(service, dialect, body, choices, began)
         answer.start()
         if body.stream:
+            streaming = True  # it is closed when the stream ends
             return _Stream(answer)
         return Json(await _unless_left(request, answer.respond()))
     except Problem as problem:
@@ -122,7 +123,7 @@ async def _complete(
         outcome = "left"
         return Response(status_code=499)
     finally:
-        if answer is None or not answer.body.stream:
+        if not streaming:
             _close(service, dialect, answer, outcome, began, request.scope)
 
 
@@ -169,7 +170,7 @@ class _Stream(Response):
         self.answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer, outcome = self.answer, "ok"
+        answer, outcome = self.answer, "failed"
         leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
         sending = asyncio.ensure_future(self._send(send))
         try:
@@ -188,13 +189,17 @@ class _Stream(Response):
         outcome = "ok"
         try:
             async for chunk in self.answer.stream():
-                await _send_event(send, b": keep-alive" if chunk is None else b"data: " + msgspec.json.encode(chunk))
+                await _send_event(send, f": {chunk}".encode() if isinstance(chunk, str) else _data(chunk))
             await _send_event(send, b"data: [DONE]")
         except Problem as problem:
             outcome = "refused" if problem.status < 500 else "failed"
-            await _send_event(send, b"data: " + msgspec.json.encode(problem.body()))
+            await _send_event(send, _data(problem.body()))
         await send({"type": "http.response.body", "body": b""})
         return outcome
+
+
+def _data(value: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(value)
 
 
 async def _send_event(send: Send, line: bytes) -> None:

@@ -133,7 +133,7 @@ def describe_draft(draft: Draft, choice: Choice, arrived: float) -> dict[str, An
         "window": choice.window,
         "step": frame.step,
         "budget": frame.budget,
-        "text": codec.decode(frame.tokens),
+        "text": choice.engine.text(frame.tokens, choice.request.layout)[0],
         "filled": frame.filled,
         "fresh": frame.fresh,
         "answer": frame.answer,

@@ -16,21 +16,30 @@ SEED = 2025
 PER_TASK = 3
 
 
+ABOUT = {
+    "word": "count step by step",
+    "choice": "choose the right range",
+    "sudoku": "fill the zeros: each row, column and square has 1 to 4",
+    "countdown": "make the last number from the others",
+}
+
+
 class Example(NamedTuple):
     task: str
     layout: str
     prompt: str
+    about: str
 
 
 @cache
 def _draw_examples() -> tuple[Example, ...]:
     """Return held-out problems of every task."""
-    drawn = [
-        Example(name, name, problem.prompt)
+    drawn = {
+        name: [problem.prompt for problem in draw(task, np.random.default_rng(SEED), PER_TASK, test=True)]
         for name, task in TASKS.items()
-        for problem in draw(task, np.random.default_rng(SEED), PER_TASK, test=True)
-    ]
-    return (Example("word", "word", QUESTION), *drawn)
+    }
+    drawn["word"][0] = QUESTION
+    return tuple(Example(name, name, prompt, ABOUT[name]) for name, prompts in drawn.items() for prompt in prompts)
 
 
 def find_examples(engine: Engine) -> tuple[Example, ...]:

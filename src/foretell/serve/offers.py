@@ -26,6 +26,11 @@ from foretell.recipes.text import untrusted
 FULL = "full"
 CAUTIOUS = "full transfer=threshold(0.99) stop_at_eos=true"  # the thresholds of another model prove nothing
 FOR_BUNDLED = ("swift", "swift stop=never", "prophet stop.reduce=min", "prophet")
+ABOUT = {
+    CAUTIOUS: "fill every nearly certain mask at once, without early commit",
+    "swift stop=never": "what swift's parallel filling achieves alone, without early commit",
+    "prophet stop.reduce=min": "commit everything once the answer's least certain token reaches a staged threshold",
+}  # recipes with changes
 SETTING = re.compile(r"[a-z_.]{1,60}=-?\d{1,9}(\.\d{1,9})?")  # what a client may add to the name of a recipe
 MOST_SETTINGS = 8
 
@@ -136,4 +141,5 @@ def _make_offer(given: str) -> Offer:
     assert isinstance(found, str), "a text is no recipe object"
     parse(found)  # raises if it is not a recipe
     name, settings = split_recipe(found)
-    return Offer(found, found, PRESETS[name].about if not settings else f"{name}, with changes")
+    changed = f"{name} with {found.removeprefix(name).strip()}" if settings else PRESETS[name].about
+    return Offer(found, found, ABOUT.get(found, changed))

@@ -71,7 +71,7 @@ async def _info(service: Service, _: Request) -> Response:
     return Json(
         {
             "model": service.model,
-            "about": engine.describe(),
+            "about": engine.describe().partition(": ")[2],
             "version": __version__,
             "context": engine.context,
             "chat": engine.codec.template is not None,

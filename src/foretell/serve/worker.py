@@ -59,6 +59,7 @@ class Worker:
         self.engine, self.supervisor, self._report = engine, supervisor, report
         self.max_batch, self.max_waiting, self.max_groups = max_batch, max_waiting, max_groups
         self._commands: SimpleQueue[tuple[Literal["submit", "cancel", "stop"], Ticket | None]] = SimpleQueue()
+        self.waiting: Sequence[int] = ()  # numbers of the requests that the scheduler has not started
         self._lock = threading.Lock()
         self._kinds: Counter[Hashable] = Counter()  # of requests that wait or run
         self._tickets: dict[int, Ticket] = {}  # by the scheduler's number
@@ -94,6 +95,11 @@ class Worker:
     def rows(self) -> int:
         """The number of requests that run."""
         return min(self.load, self.max_batch)
+
+    def place(self, ticket: Ticket) -> int:
+        """Return a request's place in the queue, from 1; 0 if it is being decoded."""
+        waiting = self.waiting
+        return waiting.index(ticket.number) + 1 if ticket.number in waiting else 0
 
     def submit(self, *tickets: Ticket) -> None:
         """Queue requests, all of them or none. Raises Problem if the server is too busy for them."""
@@ -150,6 +156,7 @@ class Worker:
                 continue
             for one in finished:
                 self._finish(one)
+            self.waiting = self._scheduler.waiting if self.load > self.max_batch else ()
 
     def _admit(self, ticket: Ticket) -> None:
         """Give a request to the scheduler, and its audits too."""
