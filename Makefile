@@ -35,8 +35,8 @@ test: check
 explore: setup
 	$(BIN)/pytest -n 2 --hypothesis-profile=explore
 
-# Hostile recipes, options, prompts and files: each has to end in a good result or a ForetellError. 24,000 cases with
-# seed 0. Others: make fuzz SEED=fresh CASES=100000 KIND=traces
+# Hostile recipes, options, prompts, files and HTTP requests: each has to end in a good result or a ForetellError, a
+# request in a good answer or a 4xx. 30,000 cases with seed 0. Others: make fuzz SEED=fresh CASES=100000 KIND=traces
 SEED ?= 0
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --seed $(SEED) $(CASES:%=--cases %) $(KIND:%=--kind %)

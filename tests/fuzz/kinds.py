@@ -7,7 +7,19 @@ from typing import NamedTuple
 
 import torch
 
-from tests.fuzz import audits, certificates, checkpoints, options, prompts, recipes, results, traces, training, world
+from tests.fuzz import (
+    audits,
+    certificates,
+    checkpoints,
+    http,
+    options,
+    prompts,
+    recipes,
+    results,
+    traces,
+    training,
+    world,
+)
 from tests.fuzz.runner import Run
 
 
@@ -29,6 +41,7 @@ KINDS = {
     "checkpoints": Kind(checkpoints.run, 2000, 50),
     "results": Kind(results.run, 1500, 50),
     "training": Kind(training.run, 1000, 40),
+    "http": Kind(http.run, 5000, 100),
 }
 CASES = sum(kind.cases for kind in KINDS.values())
 
@@ -46,5 +59,6 @@ def prepare() -> None:
     torch.set_num_threads(1)
     for make in (world.engine, world.word_engine, world.double_engine, world.certificate_file, world.trace_file):
         make()
+    world.expected_text()
     for make_folder in (audits.log_file, checkpoints.folders, results.folder, training.folder):
         make_folder()

@@ -198,6 +198,12 @@ def trace_file() -> Path:
     return file
 
 
+@cache
+def expected_text() -> str:
+    """What the byte model writes after the tokens 1 and 2, in full."""
+    return engine().generate([1, 2], recipe="full", layout="short").text
+
+
 def check_completion(engine: Engine, template: RequestTemplate, done: Completion) -> None:
     """Assert what holds for every finished text."""
     assert len(done.tokens) == template.layout.length

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from foretell.engine.engine import Engine
 from foretell.serve import Access, Limits, app
-from tests.serve.conftest import ANSWER, QUESTION
+from tests.serve.conftest import ANSWER, QUESTION, wait_for
 
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": QUESTION}]}
 
@@ -138,9 +138,11 @@ def test_tokens_to_text_and_back(open_client: TestClient, tiny: Engine) -> None:
 
 
 def test_metrics_count_what_happened(tiny: Engine) -> None:
-    with TestClient(app(tiny)) as client:
+    made = app(tiny)
+    with TestClient(made) as client:
         done = client.post("/v1/chat/completions", json=BODY).json()
         client.post("/v1/chat/completions", json=BODY | {"recipe": "none"})
+        wait_for(lambda: made.state.service.worker.load == 0)  # an answer is sent just before it is counted out
         lines = client.get("/metrics").text.splitlines()
         values = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[:1] != "#"}
         route = 'route="/v1/chat/completions"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec import Meta
 
 from foretell.errors import RequestError, show, unknown
 from foretell.serve.problems import Problem
-from foretell.storage import convert
+from foretell.storage import convert, names_of
 
 MOST_CHOICES = 128  # of one request
 MOST_STOPS = 16
@@ -175,7 +176,7 @@ def read_json(raw: bytes) -> dict[str, Any]:
     """Return the JSON object of a body. Raises Problem if it is none."""
     try:
         value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise Problem(400, f"the body must be a JSON object, got {show(value)}", code="invalid_json")
@@ -185,7 +186,7 @@ def read_json(raw: bytes) -> dict[str, Any]:
 def read_body(raw: bytes, kind: type[T]) -> tuple[T, tuple[str, ...]]:
     """Return a body, and notes on parameters without effect. Raises Problem that names the first bad parameter."""
     value = read_json(raw)
-    known = {one.name for one in msgspec.structs.fields(kind)}  # type: ignore[arg-type]  # always a Struct
+    known = names_of(kind)  # type: ignore[arg-type]  # mypy: a class is not hashable
     notes = tuple(
         f"{name} has no effect on this server" for name in WITHOUT_EFFECT if value.get(name) not in (None, "auto")
     )
@@ -210,6 +211,6 @@ def _is_neutral(name: str, value: object) -> bool:
     return not value or value in NEUTRAL.get(name, ())
 
 
-def _find_param(message: str, known: set[str]) -> str | None:
+def _find_param(message: str, known: Collection[str]) -> str | None:
     """Return the parameter that a message of `storage.convert` is about."""
     return next((name for name in re.findall(r"'(\w+)", message) if name in known), None)

@@ -9,9 +9,10 @@ import secrets
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,6 +21,8 @@ from foretell.serve.service import Service
 
 LOG = logging.getLogger("foretell.serve")
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+LONGEST_PATH = 200  # characters in a log line
+SIZE = re.compile(r"[0-9]{1,18}")
 WITHOUT_KEY = ("/", "/health", "/ready", "/metrics", "/foretell/info")  # and the page's files
 BUG = Problem(500, "the server has a bug; its log says more", code="internal_error")
 
@@ -62,6 +65,8 @@ class Guard:
                 await self.app(scope, self._limit(receive), tell)
             except Problem as problem:
                 await _report(problem, scope, receive, tell, exchange)
+            except ClientDisconnect:
+                pass  # nobody is left to be answered
             except Exception:
                 LOG.exception("%s: a bug", name)
                 await _report(BUG, scope, receive, tell, exchange)
@@ -85,7 +90,7 @@ class Guard:
                     401, "the API key is missing or wrong: send Authorization: Bearer KEY", code="invalid_api_key"
                 )
         size = headers.get("content-length", "")
-        if size.isdigit() and int(size) > self.service.limits.max_body:
+        if SIZE.fullmatch(size) and int(size) > self.service.limits.max_body:
             raise self._too_large()
         if self.service.draining and scope["method"] == "POST":
             raise Problem(
@@ -113,7 +118,7 @@ class Guard:
     def _allowed_origin(self, headers: Headers) -> str | None:
         """Return the origin to allow by name, "" if the header is not needed, or None if the origin is refused."""
         origin = headers.get("origin")
-        if origin is None or urlsplit(origin).netloc == headers.get("host"):
+        if origin is None or origin.partition("://")[2] == headers.get("host"):
             return ""
         return origin if "*" in self.access.origins or origin in self.access.origins else None
 
@@ -138,9 +143,8 @@ class _Exchange:
     def log(self, scope: Scope) -> None:
         work = scope["state"].get("work", "")
         seconds = time.perf_counter() - self.began
-        LOG.info(
-            "%s %s %s %s %.3f s%s", self.name, scope["method"], scope["path"], self.status or "left", seconds, work
-        )
+        path = quote(scope["path"], errors="replace")[:LONGEST_PATH]  # a line break would forge a log line
+        LOG.info("%s %s %s %s %.3f s%s", self.name, scope["method"], path, self.status or "left", seconds, work)
 
 
 async def _allow(scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from math import isfinite
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Literal
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from torch import Tensor
 
@@ -52,7 +53,8 @@ def page_routes(service: Service) -> list[BaseRoute]:
 
 
 async def _send_file(name: str, _: Request) -> Response:
-    return FileResponse(STATIC / name, headers=HEADERS)
+    # Not a FileResponse, which answers a malformed Range with plain text; the files are small.
+    return Response((STATIC / name).read_bytes(), headers=HEADERS, media_type=guess_type(name)[0])
 
 
 async def _send_static(request: Request) -> Response:
