@@ -17,7 +17,7 @@ QUESTION = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are l
 SEED = 2025
 PER_TASK = 3
 LETTER = re.compile(r" [A-D]\) ")  # before each option of a choice
-DECISIONS = ("one of four ranges", "the same as a scale, from low to high", "it changes its mind after the first pass")
+DECISIONS = ("one of four ranges", "a level on a scale, from low to high", "one of four, and it changes its mind")
 UNSURE = "Emma has 56 pens. She throws away 25. How many pens are left? A) 0 to 4 B) 5 to 15 C) 16 to 21 D) 22 to 99"
 QUARTERS = ["0 to 24", "25 to 49", "50 to 74", "75 to 99"]
 
@@ -70,7 +70,7 @@ def find_decision_examples(engine: Engine) -> tuple[DecisionExample, ...]:
     )
     story, question, ranges = split_choice(UNSURE)
     both = _ask_choice(question, QUARTERS), _ask_choice(question, ranges)
-    return (*single, DecisionExample("two questions: it is sure of one only", story, both))
+    return (*single, DecisionExample("it is sure of one, and not of the other", story, both))
 
 
 def split_choice(prompt: str) -> tuple[str, str, list[str]]:

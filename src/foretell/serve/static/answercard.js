@@ -12,8 +12,7 @@ function createBar(label) {
   const node = el("div", { class: "option", role: "meter", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 }, el("span", { class: "label" }, label), share, track);
   return {
     node,
-    set(probability, look) {
-      const percent = inPercent(probability);
+    set(probability, look, percent = inPercent(probability)) {
       node.className = `option ${look}`;
       node.setAttribute("aria-valuenow", Math.round(100 * probability));
       node.setAttribute("aria-valuetext", percent);
@@ -30,6 +29,8 @@ export function createAnswerCard(question) {
     el("div", { class: "slot" }, said, status.node));
   card.head.replaceChild(tag, card.side);
   card.node.setAttribute("aria-label", title);
+  card.node.classList.add("asked");
+  for (const bar of bars) bar.set(0, "", "–");
 
   function draw(state, shares, looks, words, badge = "") {
     card.node.className = `card asked ${state}`;
@@ -42,7 +43,6 @@ export function createAnswerCard(question) {
 
   return {
     node: card.node,
-    clear: () => draw("", options.map(() => 0), () => "", ""),
     show(shares, pass) {
       const best = bestOf(shares);
       draw("", shares, at => (at === best ? "ahead" : ""), `Pass ${pass}: leaning to “${options[best].label}”.`);

@@ -42,7 +42,8 @@ export function conclude(question, answer, work, last) {
   const best = bestOf(shares), open = openIn(options, shares, work.conformal), names = open.map(at => options[at].label);
   const after = `after ${plural(work.forwards, "pass", "passes")}`;
   const state = work.abstained ? "abstained" : shares[best] < SURE ? "unsure" : work.label_mass !== null && work.label_mass < OWN_WORDS ? "astray" : "settled";
-  const doubt = names.length > 1 ? `It cannot rule out ${join(names.map(name => `“${name}”`))}.` : `Only ${inPercent(shares[best])} for “${options[best].label}”.`;
+  const quoted = names.map(name => `“${name}”`);
+  const doubt = quoted.length > 2 ? `It cannot rule out ${join(quoted)}.` : quoted.length === 2 ? `It can rule out neither ${quoted.join(" nor ")}.` : `Only ${inPercent(shares[best])} for “${options[best].label}”.`;
   const scale = question.kind === "score" && answer.score !== undefined ? ` On average ${answer.score.toFixed(1)} on a scale from 0 to ${options.length - 1}.` : "";
   const { tag, headline, sentence } = {
     settled: { tag: "settled", headline: `Settled: ${options[best].label}.`, sentence: `Settled ${after}.${scale}` },
@@ -50,5 +51,5 @@ export function conclude(question, answer, work, last) {
     abstained: { tag: "abstained", headline: "No answer: it is not sure enough.", sentence: `Abstained ${after}. ${doubt}` },
     astray: { tag: "not sure", headline: "Not sure: it has something else in mind.", sentence: `Not sure ${after}. All options together have ${inPercent(work.label_mass ?? 0)} of its probability, so it would rather write something else.` },
   }[state];
-  return { state, tag, headline, sentence, shares, best, open: state === "settled" ? [best] : state === "astray" ? [] : open };
+  return { state, tag, headline, sentence, shares, best, open: state === "settled" || state === "astray" ? [best] : open };
 }

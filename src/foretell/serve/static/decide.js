@@ -14,9 +14,9 @@ import { createStatus, createWelcome, sayError, sayQueue } from "./states.js";
 import { createTransport } from "./transport.js";
 
 const UNSURE = [{ value: "answer", text: "Answer all the same" }, { value: "abstain", text: "Abstain" }, { value: "full", text: "Take the remaining passes" }];
-const SLOW = 0.4; // seconds per pass, above which a decision is shown no slower than it was
+const PACE = 420, QUICK = 150; // milliseconds per pass while the decision is made, and at least
 const NAMED = /^questions\[(\d+)\][:,]?\s*/; // how the server names the question that an error is about
-const ALONE = "This model has no words to ask several questions on one canvas, so each was asked on its own.";
+const ALONE = "This model has no words to ask several questions on one canvas, so each is asked on its own.";
 
 function createDecideForm(info, examples, { onRun, onStop }) {
   const text = el("textarea", { rows: 4, spellcheck: "false", required: true, placeholder: "What the questions are about" });
@@ -53,9 +53,9 @@ function mount(root, info) {
   let groups = [], cards = [];
   const examples = info.decision_examples.map(example => ({ ...example, task: example.questions.length > 1 ? "two questions" : example.questions[0].type, prompt: `${example.input} ${example.questions[0].instructions}` }));
   const form = createDecideForm(info, examples, { onRun: start, onStop: () => runner.stop() });
-  const passes = createFigure("key"), verdict = el("p", { class: "verdict" }), status = createStatus(), notes = el("p", { class: "note after" });
-  const transport = createTransport({ show: draw, noun: "Pass", fastest: 420, say: (at, count) => `pass ${at + 1} of ${count}` });
-  const board = el("section", { class: "card clock", "aria-label": "What it took" }, passes.node, el("div", { class: "slot" }, verdict, status.node), transport.node, notes);
+  const passes = createFigure("key"), verdict = el("p", { class: "verdict" }), status = createStatus(), notes = el("p", { class: "note after" }), alone = el("p", { class: "note" }, ALONE);
+  const transport = createTransport({ show: draw, noun: "Pass", fastest: QUICK, live: PACE, say: (at, count) => `pass ${at + 1} of ${count}` });
+  const board = el("section", { class: "card clock", "aria-label": "What it took" }, passes.node, el("div", { class: "slot" }, verdict, status.node), transport.node, notes, alone);
   const answers = el("div", { class: "answers" }), stack = el("div", { class: "stack", hidden: true }, board, answers);
   const welcome = createWelcome(examples, { title: "See it make up its mind.", begin: "Write a text and a question to begin.",
     text: "Each question has a gap on the canvas. Watch how likely its options are while the text around it fills in, and see after how many passes the answer is settled.", onPick: form.pick });
@@ -74,6 +74,7 @@ function mount(root, info) {
     cards = questions.map(createAnswerCard);
     answers.replaceChildren(...cards.map(card => card.node));
     const own = groups = info.together ? [createGroup(questions, questions.map((_, at) => at))] : questions.map((question, at) => createGroup([question], [at]));
+    alone.hidden = own.length === 1;
     drawEmpty();
     bringIntoSight(stack);
     await Promise.all(own.map(group => ask(group, { prompt, unsure }, signal, ready)));
@@ -122,7 +123,6 @@ function mount(root, info) {
     passes.set("–", "forward passes", "quiet");
     verdict.textContent = "";
     notes.textContent = "";
-    for (const card of cards) card.clear();
   }
 
   // Show every question as it was at a pass; one that was settled before stays as it is.
@@ -156,9 +156,9 @@ function mount(root, info) {
 
   function sayWork(taken) {
     const works = groups.flatMap(group => (group.decision ? [group.decision.foretell] : []));
-    const seconds = Math.max(...works.map(work => work.seconds)), slowed = !calm() && seconds < SLOW * lengthOf(groups) ? ", shown slowed down" : "";
+    const seconds = Math.max(...works.map(work => work.seconds)), slowed = !calm() && 1000 * seconds < QUICK * lengthOf(groups) ? ", shown slowed down" : "";
     const time = works.length ? [`${inSeconds(seconds)} for ${plural(taken, "forward pass", "forward passes")}${slowed}.`] : [];
-    return [...time, ...(groups.length > 1 ? [ALONE] : []), ...new Set(works.flatMap(work => work.notes))].join(" ");
+    return [...time, ...new Set(works.flatMap(work => work.notes))].join(" ");
   }
 
   return {

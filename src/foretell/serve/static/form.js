@@ -63,7 +63,7 @@ export function createFrame(info, { label, verb, text, content, check = () => {}
   const key = info.key ? el("input", { type: "password", autocomplete: "off", required: true, placeholder: "kept until you close this tab", value: readKey(), on: { input: () => storeKey(key.value.trim()) } }) : null;
   const go = el("button", { type: "submit", class: "go" }, verb);
   const node = el("form", { class: "card form", "aria-label": label, on: { submit: event => { event.preventDefault(); start(); } } },
-    key && createField("API key of this server", key), ...content, go);
+    key && createField("API key of this server", key), ...content, el("div", { class: "foot" }, go));
 
   function start() {
     if (busy) return onStop();

@@ -45,12 +45,12 @@ function createQuestion({ kind, text, options }, onRemove) {
   const group = `kind-${++groups}`;
   const switches = Object.entries(KINDS).map(([value, name]) => el("label", {},
     el("input", { type: "radio", name: group, value, checked: value === kind, on: { change: () => choose(value) } }), el("span", {}, name)));
-  const words = el("textarea", { rows: 2, spellcheck: "false", placeholder: "What do you want to know?" });
-  const list = el("textarea", { rows: 4, spellcheck: "false", on: { input: () => list.setCustomValidity("") } });
+  const words = el("textarea", { rows: 2, spellcheck: "false" });
+  const list = el("textarea", { rows: 4, spellcheck: "false", class: "list", placeholder: "one\nanother", on: { input: () => list.setCustomValidity("") } });
   const listed = createField("", list), title = el("legend");
   const remove = el("button", { type: "button", class: "link", on: { click: () => onRemove(item) } }, "Remove");
   const node = el("fieldset", { class: "question" }, title, remove,
-    el("div", { class: "switch", role: "radiogroup", "aria-label": "Kind of answer" }, ...switches), createField("Question", words), listed);
+    el("div", { class: "switch", role: "radiogroup", "aria-label": "Kind of answer" }, ...switches), createField("What do you want to know?", words), listed);
 
   function choose(next) {
     kind = next;
@@ -62,7 +62,7 @@ function createQuestion({ kind, text, options }, onRemove) {
   const item = {
     node, remove,
     place(at, count) {
-      title.textContent = count > 1 ? `Question ${at + 1}` : "Question";
+      title.textContent = `Question ${at + 1}`;
       remove.hidden = count === 1;
       remove.setAttribute("aria-label", `Remove question ${at + 1}`);
     },
@@ -108,5 +108,5 @@ export function createQuestions() {
   }
 
   fill([BLANK]);
-  return { node: el("div", { class: "field" }, list, more), fill, value: () => items.map(item => item.value()), check: () => items.forEach(item => item.check()) };
+  return { node: el("div", { class: "asking" }, list, more), fill, value: () => items.map(item => item.value()), check: () => items.forEach(item => item.check()) };
 }
