@@ -47,6 +47,10 @@ ABOUT = {  # in reading order
         "climb",
         "Speed that is earned from requests alone: what each rung costs, and how often a bad one is used.",
     ),
+    "decide": (
+        "decide",
+        "Typed decisions: how many readings a label needs, and what its probability is worth.",
+    ),
     "judge": (
         "judge",
         "The learned judge beside gap, entropy and persistence at equal certified risk, and what it looks at.",

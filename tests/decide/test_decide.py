@@ -138,7 +138,7 @@ def test_unsure_answers_abstain_or_spend_the_remaining_steps(tiny: Engine) -> No
 
 
 def test_later_questions_see_earlier_answers(random: Engine) -> None:
-    asked = {"b": Choice("?", ["x", "y"], depends_on="a"), "a": Integer("?", 1)}
+    asked: dict[str, Any] = {"b": Choice("?", ["x", "y"], depends_on="a"), "a": Integer("?", 1)}
     plan = DecisionPlan.prepare(random, asked, template=PLAIN)
     (first,) = plan.start("z").asks
     assert first.canvas.specs.keys() == {"a"}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from foretell.certify.certification import Certification
@@ -22,9 +23,10 @@ from foretell.certify.losses import Decoded, Loss, Measure, describe_example
 from foretell.certify.pilot import Pilot, PilotResult, cost_of
 from foretell.certify.risk import FIRST_LOOK, spend
 from foretell.certify.search import LadderSearch, RiskGoal, RungResult, best_p_value, certify_ladder
+from foretell.certify.tune_decisions import COVERAGE, calibrate, labelled
 from foretell.certify.tune_report import make_report
 from foretell.engine.certificate import Certificate
-from foretell.errors import RequestError, whole
+from foretell.errors import RequestError, whole, within
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.prompts import Given
 from foretell.evaluation.records import Record
@@ -60,6 +62,7 @@ class Tuning:
     goal: RiskGoal
     pilot: tuple[Example, ...]
     calibration: tuple[Example, ...]
+    coverage: float = COVERAGE  # of the conformal sets of typed decisions
 
     @classmethod
     def prepare(
@@ -71,6 +74,7 @@ class Tuning:
         calibration: int | None = None,
         stage: Stage = ignore_progress,
         progress: Progress | None = None,
+        coverage: float = COVERAGE,
     ) -> Tuning:
         """Split the examples and check all inputs. `what` has one recipe, which the others are compared with.
 
@@ -89,7 +93,9 @@ class Tuning:
             )
         bench.check()
         first, second = split_examples(bench.examples, pilot, calibration, what.seed)
-        made = cls(DecodeStore(bench, stage), goal, first, second)
+        within("coverage", coverage, 0.0, 1.0, RequestError)
+        labelled(bench.examples)
+        made = cls(DecodeStore(bench, stage), goal, first, second, coverage)
         made.certification.check_labels()
         return made
 
@@ -135,7 +141,15 @@ class Tuning:
         search = replace(tested, ladder=self._resolve(tested.ladder))
         failure = self._explain_failure(tested)
         report = make_report(self, found, tested, results, full, certification.delta(look))
-        return Tuned(certification.certificate([search], look, failure, report), found, search)
+        certificate = certification.certificate([search], look, failure, report)
+        return Tuned(self._calibrate(certificate), found, search)
+
+    def _calibrate(self, certificate: Certificate) -> Certificate:
+        """Return the certificate of typed decisions with what their labelled rows teach about its recipe."""
+        bench = self.bench
+        examples = [*self.pilot, *self.calibration]
+        learned = calibrate(bench.engine, examples, certificate.chosen, self.coverage, bench.evaluation.batch_size)
+        return certificate if learned is None else replace(certificate, decisions=msgspec.to_builtins(learned))
 
     def search(self) -> PilotResult:
         """Choose a ladder on the pilot part."""
@@ -214,6 +228,9 @@ def tune(
     against: str = FULL,
     pilot: int | None = None,
     calibration: int | None = None,
+    questions: Any = None,
+    template: str | None = None,
+    coverage: float = COVERAGE,
     out: str | Path | None = None,
     work: str | Path | None = None,
     stage: Stage = ignore_progress,
@@ -224,13 +241,17 @@ def tune(
 
     The risk is the mean of a `loss` between 0 and 1 against the recipe `against`: "answer", "text", "tokens" (share of
     generated tokens that changed), "success" (needs right answers), or a function `loss(full, fast, example)`.
+    With `questions` (as JSON, or a file of it) the prompts are inputs of typed decisions, asked with one of the model's
+    templates; those with a right "answer" also give a temperature per kind and conformal sets of this `coverage`.
     `options` are those of `generate` (a window, a suffix, ...), `evaluation` those of `Evaluation` (limit, seed,
     batch_size, workers, ...). The result is written to `out`, decodings are stored in `work`, and repeating an
     interrupted call resumes it.
     """
     goal = RiskGoal(risk, confidence, loss, against=against, cost=cost)
-    what = evaluation_for(model, task, prompts, against, out, work, options or {}, texts=texts, **evaluation)
-    made = Tuning.prepare(what, goal, pilot=pilot, calibration=calibration, stage=stage).run()
+    asked: dict[str, Any] = {"texts": texts, "questions": questions, "template": template}
+    what = evaluation_for(model, task, prompts, against, out, work, options or {}, **asked, **evaluation)
+    parts: dict[str, Any] = {"pilot": pilot, "calibration": calibration, "coverage": coverage}
+    made = Tuning.prepare(what, goal, stage=stage, **parts).run()
     if out is not None:
         made.save(out)
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,22 @@ class Decision:
     def answer(self) -> AnyAnswer:
         """The first answer."""
         return next(iter(self.answers.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as values that `json` can write. Probabilities are lists: not all labels are texts."""
+        made: dict[str, Any] = asdict(self)
+        made["answers"] = {name: _answer_json(answer) for name, answer in self.answers.items()}
+        return made
+
+
+def _answer_json(answer: AnyAnswer) -> dict[str, Any]:
+    made: dict[str, Any] = {one.name: getattr(answer, one.name) for one in fields(answer)}
+    for name in ("probabilities", "calibrated"):
+        if isinstance(made.get(name), Mapping):
+            made[name] = [{"value": value, "probability": round(p, 6)} for value, p in made[name].items()]
+    if isinstance(answer, ObjectAnswer):
+        made["fields"] = {name: _answer_json(one) for name, one in answer.fields.items()}
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in made.items()}
 
 
 def choice_confidence(probabilities: Floats) -> float:

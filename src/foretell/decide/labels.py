@@ -52,14 +52,13 @@ class Labels:
         sequences = pad(list(found), codec)
         return cls(values, tuple(spelled), sequences, tuple(found.values()), make_trie(sequences, codec.vocab_size))
 
+    def text_of(self, tokens: tuple[int, ...]) -> str:
+        """Return the text of a spelling that a slot holds."""
+        return self.texts[self.sequences.index(tokens)]
+
     @property
     def length(self) -> int:
         return len(self.sequences[0])
-
-    @property
-    def chained(self) -> bool:
-        """Whether a label has several tokens, so that one reading does not give its probability."""
-        return self.length > 1
 
     def scores(self, logits: Tensor) -> Floats:
         """Return the sum of the logits [W, K] of each spelling's tokens, as if positions were independent."""

@@ -14,16 +14,17 @@ from foretell.decide.calibration import Calibration
 from foretell.decide.canvas import Asked, Canvas, lay_out_canvas, write_prompt
 from foretell.decide.finish import Reading, finish_question, written
 from foretell.decide.labels import Labels
+from foretell.decide.prompts import digest, find_template
 from foretell.decide.questions import Choice, Questions, name_questions, order_stages
 from foretell.decide.reading import CanvasReader
 from foretell.decide.trie import ask_node, chain_scores, inner_nodes
-from foretell.engine.certificate import Certificate
+from foretell.engine.certificate import Certificate, recipe_of
 from foretell.engine.engine import Engine
 from foretell.engine.folder import DecisionTemplate, check_template, decision_templates
 from foretell.engine.options import GenerateOptions, RequestTemplate
 from foretell.engine.outcome import Outcome
 from foretell.engine.request import Layout, Request, derive_seed
-from foretell.errors import RequestError, one_of, show, unknown, whole, within
+from foretell.errors import RequestError, one_of, show, whole, within
 from foretell.loop.slots import Slot
 from foretell.models.chat import Message
 from foretell.policies.sample.greedy import Greedy
@@ -104,7 +105,7 @@ class DecisionPlan:
         """Check everything that does not depend on the input."""
         check_keys(options, tuple(get_type_hints(DecideOptions)), RequestError)
         named = name_questions(questions, get_args(Asked))
-        chosen = find_template(engine, named, options.get("template"))
+        chosen = _template(engine, named, options.get("template"))
         on_unsure, sure = options.get("on_unsure", "answer"), options.get("sure", SURE)
         one_of("on_unsure", on_unsure, ON_UNSURE, RequestError)
         within("sure", sure, 0.0, 1.0, RequestError)
@@ -115,21 +116,38 @@ class DecisionPlan:
         orders = chosen.orders if wanted is None else wanted
         if orders is not None:
             whole("orders", orders, 1, 2, RequestError)
+        recipe = options.get("recipe")
+        recipe = recipe_of(chosen.recipe if recipe is None else recipe)
+        asked = digest(named, chosen, think)
+        calibration, notes = _calibration(recipe, asked, options.get("on_mismatch", "warn"))
+        base = _base(engine, recipe, options)
         made = cls(
             engine,
             named,
             chosen,
-            _base(engine, chosen, options),
+            replace(base, notes=(*base.notes, *notes)),
             think=think,
             orders=orders,
             on_unsure=on_unsure,
             sure=sure,
             mass=options.get("label_mass", True),
-            calibration=None,
+            calibration=calibration,
         )
         for stage in order_stages(named):
             _check_recipe(made.base, made._canvas(stage, {}).layout)
         return made
+
+    @property
+    def labels(self) -> dict[str, list[str]]:
+        """The labels of every question or field as they are written; empty for texts."""
+        canvases = (self._canvas(stage, {}) for stage in order_stages(self.questions))
+        specs = [pair for canvas in canvases for pair in canvas.specs.items()]
+        return {name: list(spec.texts) if isinstance(spec, Labels) else [] for name, spec in specs}
+
+    def describe(self) -> str:
+        """Return everything that determines the answers, except the model and the input, as a text."""
+        how = (self.base.recipe, self.base.seed, self.orders, self.on_unsure, self.sure, self.mass, self.calibration)
+        return f"{digest(self.questions, self.template, self.think)} {how}"
 
     def start(self, given: Input) -> Job:
         """Return the job that answers the questions about one input. Raises an error if it cannot be asked."""
@@ -242,9 +260,8 @@ class DecisionPlan:
         return Ask(replace(request, layout=rest, recipe=recipe), CanvasReader(rest, mass=self.mass), asked.ask.canvas)
 
 
-def _base(engine: Engine, template: DecisionTemplate, options: DecideOptions) -> RequestTemplate:
-    recipe = options.get("recipe")
-    given: GenerateOptions = {"recipe": template.recipe if recipe is None else recipe}
+def _base(engine: Engine, recipe: str | Recipe | Certificate, options: DecideOptions) -> RequestTemplate:
+    given: GenerateOptions = {"recipe": recipe}
     if "on_mismatch" in options:
         given["on_mismatch"] = options["on_mismatch"]
     return engine.slot_template(**given | {"steps": options.get("steps"), "seed": options.get("seed", 0)})
@@ -278,21 +295,24 @@ def _decode(ask: Ask) -> Generator[list[Ask], list[Outcome], Decoded]:
     return Decoded(ask, outcome)
 
 
-def find_template(
-    engine: Engine, questions: Mapping[str, Asked], given: str | DecisionTemplate | None
-) -> DecisionTemplate:
-    """Return a template by its name, or the model's one for these questions, or the default one."""
+def _template(engine: Engine, questions: Mapping[str, Asked], given: str | DecisionTemplate | None) -> DecisionTemplate:
     if isinstance(given, DecisionTemplate):
         check_template(given)
         return given
-    known = decision_templates(engine.layouts)
-    if given is not None:
-        if given not in known:
-            raise RequestError(unknown("template", given, known))
-        return known[given]
-    kinds = {one.kind for one in questions.values()}
-    names = [*kinds] if len(questions) == 1 else []
-    return next((known[name] for name in (*names, "default") if name in known), DecisionTemplate())
+    return find_template(decision_templates(engine.layouts), questions, given)
+
+
+def _calibration(recipe: object, asked: str, on_mismatch: str) -> tuple[Calibration | None, tuple[str, ...]]:
+    """Return the calibration in a tuned file, unless it is for another template or other questions."""
+    if not isinstance(recipe, Certificate) or recipe.decisions is None:
+        return None, ()
+    found = Calibration.read(recipe.decisions)
+    if found.template == asked:
+        return found, ()
+    says = "the calibration of this file is for another template or other questions, so it is not used"
+    if on_mismatch == "fail":
+        raise RequestError(says)
+    return None, (says,)
 
 
 def _check_recipe(base: RequestTemplate, layout: Layout) -> None:
