@@ -87,7 +87,7 @@ def test_our_own_parameters(server: Served) -> None:
             "input",
             "prompt_cache_breakpoint is not supported",
         ),
-        ({"input": [{"type": "function_call", "name": "f", "arguments": "", "call_id": "1"}]}, "input", "function_call"),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": "", "call_id": ""}]}, "input", "function_call"),
         ({"input": []}, "input", "list of messages"),
         ({"questions": []}, "questions", "from 1 to 400"),
         ({"questions": [{"type": "box", "instructions": ""}]}, "questions", "predicate, choice or score"),
