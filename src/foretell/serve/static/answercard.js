@@ -22,13 +22,13 @@ function createBar(label) {
   };
 }
 
-export function createAnswerCard(question) {
+export function createAnswerCard(question, at) {
   const options = optionsOf(question), bars = options.map(({ label }) => createBar(label));
   const title = question.text || UNNAMED[question.kind], said = el("p", { class: "said" }), status = createStatus(), tag = el("span", { class: "badge", hidden: true });
   const card = createCard(title, "", el("div", { class: "bars", role: "group", "aria-label": "Options and their probabilities" }, ...bars.map(({ node }) => node)),
     el("div", { class: "slot" }, said, status.node));
   card.head.replaceChild(tag, card.side);
-  card.node.setAttribute("aria-label", title);
+  card.node.setAttribute("aria-label", `Question ${at + 1}: ${title}`);
   card.node.classList.add("asked");
   for (const bar of bars) bar.set(0, "", "–");
 

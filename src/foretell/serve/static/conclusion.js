@@ -6,6 +6,8 @@ const SURE = 0.9; // probability of the best option below which an answer is uns
 const RULED_OUT = 0.05; // probability up to which an option counts as ruled out
 const OWN_WORDS = 0.5; // share of the model's probability that the options need together
 
+const LONGEST = 60; // characters of an option in a headline
+
 export function optionsOf({ kind, options }) {
   if (kind === "predicate") return [{ value: true, label: "Yes" }, { value: false, label: "No" }];
   return options.map((label, at) => ({ value: kind === "score" ? at : label, label }));
@@ -23,6 +25,8 @@ export function bestOf(shares) {
 export function inPercent(share) {
   return share >= 0.995 && share < 1 ? "> 99%" : share > 0 && share < 0.005 ? "< 1%" : `${Math.round(100 * share)}%`;
 }
+
+const shorten = text => (text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text);
 
 function join(words) {
   return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} or ${words[words.length - 1]}`;
@@ -46,8 +50,8 @@ export function conclude(question, answer, work, last) {
   const doubt = quoted.length > 2 ? `It cannot rule out ${join(quoted)}.` : quoted.length === 2 ? `It can rule out neither ${quoted.join(" nor ")}.` : `Only ${inPercent(shares[best])} for “${options[best].label}”.`;
   const scale = question.kind === "score" && answer.score !== undefined ? ` On average ${answer.score.toFixed(1)} on a scale from 0 to ${options.length - 1}.` : "";
   const { tag, headline, sentence } = {
-    settled: { tag: "settled", headline: `Settled: ${options[best].label}.`, sentence: `Settled ${after}.${scale}` },
-    unsure: { tag: "not sure", headline: `Not sure: ${join(names)}.`, sentence: `Not sure ${after}. ${doubt}${scale}` },
+    settled: { tag: "settled", headline: `Settled: ${shorten(options[best].label)}.`, sentence: `Settled ${after}.${scale}` },
+    unsure: { tag: "not sure", headline: `Not sure: ${shorten(join(names))}.`, sentence: `Not sure ${after}. ${doubt}${scale}` },
     abstained: { tag: "abstained", headline: "No answer: it is not sure enough.", sentence: `Abstained ${after}. ${doubt}` },
     astray: { tag: "not sure", headline: "Not sure: it has something else in mind.", sentence: `Not sure ${after}. All options together have ${inPercent(work.label_mass ?? 0)} of its probability, so it would rather write something else.` },
   }[state];
