@@ -143,6 +143,9 @@ def test_caches_are_tried_where_they_can_save(
         names = stacks(checkpoint, tmp_path, cost)
         assert {*names} == {*plain, *(f"{name} cache={kind}" for name in TRANSFERS for kind in ("dual", "prefix"))}
         assert names[0] == "threshold"
+        shown = {*stacks(checkpoint, tmp_path / "long", cost, {**OPEN, "max_new_tokens": 16})} - {*names}
+        hiding = ("off(visible=near(6))", "dual(visible=near(6))")
+        assert shown == {f"{name} cache={kind}" for name in TRANSFERS for kind in hiding}
 
     def refuse(*_: object) -> None:
         raise ModelError("no cache")
@@ -321,6 +324,17 @@ def test_rechecking_is_tried_on_the_best_ladder_with_a_rule(bench: Any) -> None:
     assert whole.ladder.name == "mine + sure + recheck"
     assert [rung.endswith(" stop=sure verify=recheck") for rung in whole.ladder.rungs] == [True, True]
     assert whole.expected > 8
+
+
+@pytest.mark.parametrize("cache", ["dual", "off(visible=near(2))"])
+def test_stopping_rules_are_not_replayed_where_traces_lack_what_they_read(
+    checkpoint: Path, tmp_path: Path, cache: str
+) -> None:
+    bench = prepare_bench(checkpoint, tmp_path, 2, ANSWERED)
+    pilot = Pilot(PlantedStore(bench), GOAL, bench.examples, PLANNED, DELTA, "full")
+    rung = "full transfer=threshold(value=0.9)"
+    assert pilot._stops(rung)
+    assert not pilot._stops(f"{rung} cache={cache}")
 
 
 def test_every_cost_is_counted(bench: Any) -> None:

@@ -115,16 +115,17 @@ def _groups(tuning: Tuning, rung: str, result: RungResult, full: Sequence[Record
         "answer length": [one.response_tokens for one in full],
         "exit step": [one.steps for one in fast],
     }
-    rows = [
-        _group_row(by, name, result.losses[members], goal)
+    labels = [one.data.get(LABEL) for one in examples]
+    groups = [
+        ("label", label, np.array([one == label for one in labels]))
+        for label in sorted({one for one in labels if one is not None})
+    ]
+    groups += [
+        (by, name, members)
         for by, values in measures.items()
         for name, members in split_evenly(np.array(values, dtype=float))
     ]
-    labels = [one.data.get(LABEL) for one in examples]
-    for label in sorted({one for one in labels if one is not None}):
-        members = np.array([one == label for one in labels])
-        rows.insert(0, _group_row("label", label, result.losses[members], goal))
-    return rows
+    return [_group_row(by, name, result.losses[members], goal) for by, name, members in groups]
 
 
 def _group_row(by: str, name: str, losses: Array, goal: RiskGoal) -> dict[str, Any]:
