@@ -528,6 +528,9 @@ def test_texts_with_masks(checkpoint: Path, tmp_path: Path) -> None:
     assert (found.fills, found.window, found.answer, found.task) == (True, None, None, None)
     assert "it changes at most 90% of the tokens of full decoding, on average" in found.says
     assert all(" stop=" not in rung for rung in found.rungs)
+    lengths = [one["group"] for one in found.report["groups"] if one["by"] == "text length"]  # type: ignore[index]
+    assert lengths[0].split()[0] == "10", "nothing is longer than its text: the padding of the window does not count"
+    assert max(int(one.split()[-1]) for one in lengths) == 12
     engine = foretell.load(checkpoint)
     full, fast = engine.fill(texts), engine.fill(texts, recipe=out)
     assert all(one.notes == () for one in fast)
