@@ -23,6 +23,7 @@ from foretell.policies.transfer.factor import Factor
 from foretell.policies.transfer.threshold import Threshold
 from foretell.recipes.presets import parse
 from foretell.recipes.recipe import Recipe
+from foretell.recipes.text import format_value
 from tests.certify.planted import ANSWERED, OPEN, STEPS, PlantedStore, prepare_bench
 
 PILOT, PLANNED, DELTA = 64, 400, 0.08
@@ -213,6 +214,16 @@ def test_stopping_rules_are_replayed_as_they_decode(with_stops: Pilot) -> None:
         assert lost == list(one.losses[place])
 
 
+def test_replayed_rules_cost_what_the_goal_counts(with_stops: Pilot) -> None:
+    pilot = Pilot(with_stops.store, replace(GOAL, cost="columns"), with_stops.examples, 60, DELTA, "full")
+    rung, full = "full transfer=threshold(value=0.5)", [*with_stops._full.values()]
+    rule = STOPS["entropy"].rule(SCALE, len(TOLERANCES) - 1)
+    _, (costs,) = pilot._replay(rung, [rule], full)
+    live = pilot.store.records(f"{rung} stop={format_value(rule)}", pilot.examples)
+    assert list(costs) == pytest.approx([one.columns_needed for one in live], rel=0.1)
+    assert min(costs) > max(one.steps for one in live)
+
+
 def test_rules_move_with_the_level_of_the_transfer(with_stops: Pilot) -> None:
     tried = with_stops._try(Stack("full", TRANSFERS["threshold"]), SCALE, [22, 26], 8)
     for one in with_stops._with_stops(tried, SCALE):
@@ -278,6 +289,14 @@ def test_a_ladder_is_trimmed(
     found = trimmer._trim(tried_with(rows(*risks), costs(*prices)))
     assert found.rungs == tuple(map(at_level, kept))
     assert found.name == "mine"
+
+
+def test_nothing_comes_before_a_rung_that_is_nearly_certain_to_pass(
+    trimmer: Pilot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pilot, "_chances", lambda *_: [1.0, 0.985, 0.5])
+    found = trimmer._trim(tried_with(rows(0.0, 0.0, 0.0), costs(32, 16, 8)))
+    assert found.rungs == tuple(map(at_level, (4, 5)))
 
 
 def test_safer_rungs_differ_from_the_others(trimmer: Pilot) -> None:
