@@ -1,7 +1,8 @@
 """Tune on tasks whose true risk is known: certified speedups, and whether the promised risk is kept.
 
-    python runs/tune.py                                  # four bundled tasks; about two hours on two cores
-    python runs/tune.py --models DIR --data DIR          # and Sapiens, from its folders (see antibody_models.py)
+    python runs/tune.py --page                           # four bundled tasks; about five hours of processor time
+    python runs/tune.py --page --antibody-models sapiens-vh sapiens-vl antiberty --models DIR --data DIR
+    python runs/tune.py --page --stored                  # the page of what has been measured so far
 
 Per task, a pool of independent problems is split into pilot, calibration set and held-out problems, three times. The
 code of `foretell tune` runs on the first two parts, and the recipe that it certifies is decoded on the third. The same

@@ -24,6 +24,8 @@ def write_page(
     options: argparse.Namespace,
 ) -> None:
     tasks = {task: found for task, found in tasks.items() if found["rows"]}
+    antibodies = {name: found for name, found in antibodies.items() if found}
+    models = f" --antibody-models {' '.join(antibodies)} --models DIR --data DIR" if antibodies else ""
     lines = [
         "# Tune: certified speedups, and whether the promised risk is kept",
         "",
@@ -34,7 +36,7 @@ def write_page(
             "Loss: another answer than full decoding. Confidence 95%, first look (error probability 4%). Speedups "
             "count forwards on the held-out problems.",
             _describe_gaps(tasks, options),
-            "`python runs/tune.py --page --antibody-models sapiens-vh sapiens-vl --models DIR --data DIR`",
+            f"`python runs/tune.py --page{models}`",
         ),
         "",
         "## At 1% and 95%",
@@ -149,6 +151,8 @@ def _antibody_lines(antibodies: dict[str, Any], goals: dict[float, float]) -> li
     for name, found in antibodies.items():
         for risk, goal in goals.items():
             mine = [one for one in found if one["eps"] == risk]
+            if not mine:
+                continue
             speeds = [one["speedup"] for one in mine]
             reached = np.mean([one >= goal for one in speeds])
             risks = [100 * one["risk"] for one in mine]
