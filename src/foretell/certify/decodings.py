@@ -106,7 +106,7 @@ def evaluation_for(
 def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
     """Return the folder of the decodings: `work` if given, otherwise a folder next to `out`."""
     if out is not None and Path(out).suffix != ".json":
-        raise RequestError(f"a rule or a judge is written to a .json file, got {out}")
+        raise RequestError(f"the result is written to a .json file, got {out}")
     if out is not None and not is_folder(Path(out).absolute().parent):
         raise RequestError(f"cannot write {out}: there is no folder {Path(out).parent}")
     if out is not None:

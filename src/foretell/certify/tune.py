@@ -6,6 +6,8 @@ which is used once: the chosen ladder is decoded and tested rung by rung, from s
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +23,7 @@ from foretell.certify.decodings import evaluation_for
 from foretell.certify.ladders import Ladder
 from foretell.certify.losses import Decoded, Loss, Measure, describe_example
 from foretell.certify.pilot import Pilot, PilotResult, cost_of
-from foretell.certify.risk import FIRST_LOOK, spend
+from foretell.certify.risk import FIRST_LOOK, examples_needed, spend
 from foretell.certify.search import LadderSearch, RiskGoal, RungResult, best_p_value, certify_ladder
 from foretell.certify.tune_decisions import COVERAGE, calibrate, labelled
 from foretell.certify.tune_report import make_report
@@ -120,11 +122,14 @@ class Tuning:
     @property
     def notes(self) -> list[str]:
         """Warnings to show before anything is decoded."""
-        short = self.goal.shortage(len(self.calibration), FIRST_LOOK)
+        goal, count = self.goal, len(self.calibration)
+        short = goal.shortage(count, FIRST_LOOK)
         if short is None:
             return []
-        best = self.goal.best_risk(len(self.calibration), spend(1 - self.goal.confidence, 1))
-        return [f"{short}; these {len(self.calibration)} can show a risk of {best:.2%} at best (--risk {best:.4f})"]
+        least = examples_needed(goal.risk, 1 - self.first_delta, goal.measure.graded)
+        best = math.ceil(1e4 * goal.best_risk(count, self.first_delta)) / 1e4  # not less, or they could not show it
+        offer = f"these {count} can show a risk of {100 * best:.4g}% at best (--risk {best:.4f})"
+        return [f"{short}, so bring {total_needed(least)} (a part of them is the pilot); {offer}"]
 
     def run(self) -> Tuned:
         """Decode what is not stored yet, choose a ladder on the pilot part, and certify it on the other part."""
@@ -204,15 +209,24 @@ def split_examples(
 ) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
     """Split examples at random into a pilot part and a calibration part; those left over are used for neither."""
     total = len(examples)
-    first = min(MOST_PILOT, round(PILOT_SHARE * total)) if pilot is None else pilot
     if total < 2 * LEAST:
         raise RequestError(f"tuning needs at least {2 * LEAST} examples, got {total}")
-    whole("pilot", max(first, LEAST) if pilot is None else first, LEAST, total - LEAST, RequestError)
-    first = max(first, LEAST)
+    first = pilot_size(total) if pilot is None else pilot
+    whole("pilot", first, LEAST, total - LEAST, RequestError)
     second = total - first if calibration is None else calibration
     whole("calibration", second, LEAST, total - first, RequestError)
     mixed = random.Random(seed).sample(list(examples), total)  # noqa: S311 - a choice, not a secret
     return tuple(mixed[:first]), tuple(mixed[first : first + second])
+
+
+def pilot_size(total: int) -> int:
+    """Return how many of the examples the pilot gets by default."""
+    return max(LEAST, min(MOST_PILOT, round(PILOT_SHARE * total)))
+
+
+def total_needed(calibration: int) -> int:
+    """Return how many examples leave at least `calibration` of them for the calibration part, by default."""
+    return next(total for total in itertools.count(calibration) if total - pilot_size(total) >= calibration)
 
 
 def tune(
