@@ -18,8 +18,8 @@ def info_of(server: Served) -> dict[str, Any]:
     return found
 
 
-def probabilities(server: Served, example: dict[str, Any], question: dict[str, Any]) -> list[float]:
-    done = client(server).decisions.create(model="tiny", input=example["input"], questions=[question])
+def probabilities(server: Served, example: dict[str, Any], question: Any) -> list[float]:
+    done: Any = client(server).decisions.create(model="tiny", input=example["input"], questions=[question])
     return [one.probability for one in done.answers[0].probabilities]
 
 
