@@ -13,7 +13,6 @@ from tests.serve.conftest import ANSWER, QUESTION, Served, serve
 pytestmark = [
     pytest.mark.litellm,
     pytest.mark.timeout(600),  # importing it takes a busy machine a minute
-    pytest.mark.filterwarnings("ignore"),  # of litellm and pydantic
     pytest.mark.skipif(find_spec("litellm") is None, reason="litellm is not installed; run make test-litellm"),
 ]
 
