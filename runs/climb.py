@@ -242,6 +242,7 @@ def spread_labels(ends: Sequence[float], apart: float = 1.13) -> list[float]:
 def describe(pools: Sequence[Pool], results: Sequence[Result], climbs: int) -> list[str]:
     """Return the lines of the page."""
     size = ", ".join(f"{pool.name} {len(pool.losses)}" for pool in pools)
+    models = " --models DIR --data DIR" if any(pool.name in ANTIBODIES for pool in pools) else ""
     requests, delta = results[0].requests[-1], 1 - CONFIDENCE
     bad = sum(round(one.used_bad * climbs) for one in results)
     worst = max(results, key=lambda one: one.used_bad)
@@ -254,7 +255,7 @@ def describe(pools: Sequence[Pool], results: Sequence[Result], climbs: int) -> l
             "of real decodings (stopping rules are replayed on traces); only the streams are simulated.",
             "The risk of a rung is its mean loss in its pool, so",
             "it is known which rungs are bad: those whose risk is above the one that is allowed.",
-            f"Made by `python runs/climb.py --tasks {' '.join(pool.name for pool in pools)}`.",
+            f"Made by `python runs/climb.py --tasks {' '.join(pool.name for pool in pools)}{models}`.",
         )
     )
     lines.append("")

@@ -43,9 +43,17 @@ ABOUT = {  # in reading order
         "validity",
         "Whether delta is kept where the risk is known: ladders, repeated looks, alarms and false alarms.",
     ),
+    "tune": (
+        "tune",
+        "Tune: the fastest recipe with a risk you choose: certified speedups, and whether the risk is kept.",
+    ),
     "climb": (
         "climb",
         "Speed that is earned from requests alone: what each rung costs, and how often a bad one is used.",
+    ),
+    "decide": (
+        "decide",
+        "Typed decisions: how many readings a label needs, and what its probability is worth.",
     ),
     "judge": (
         "judge",

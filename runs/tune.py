@@ -1,7 +1,8 @@
 """Tune on tasks whose true risk is known: certified speedups, and whether the promised risk is kept.
 
-    python runs/tune.py                                  # four bundled tasks; about two hours on two cores
-    python runs/tune.py --models DIR --data DIR          # and Sapiens, from its folders (see antibody_models.py)
+    python runs/tune.py --page                           # four bundled tasks; about five hours of processor time
+    python runs/tune.py --page --antibody-models sapiens-vh sapiens-vl antiberty --models DIR --data DIR
+    python runs/tune.py --page --stored                  # the page of what has been measured so far
 
 Per task, a pool of independent problems is split into pilot, calibration set and held-out problems, three times. The
 code of `foretell tune` runs on the first two parts, and the recipe that it certifies is decoded on the third. The same
@@ -19,6 +20,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -163,28 +165,32 @@ def tune_task(task: str, options: argparse.Namespace) -> dict[str, Any]:
     """Run every split and risk of a bundled task; results are stored one by one."""
     out = options.work / "tiny" / task
     what = Evaluation(
-        "tiny", task, ("full",), out, limit=options.pool, seed=SEED, batch_size=32, independent=True
+        "tiny", task, ("full",), out, limit=options.pool, seed=SEED, batch_size=32, independent=True, packed=True
     )  # fmt: skip
     store = ReplayStore(PreparedEvaluation.prepare(what), show_stage)
     sizes = (options.pilot, options.calibration)
-    rows = []
-    for number in range(options.splits):
-        pilot, calibration, held = split(store.bench.examples, number, sizes)
-        for risk in options.risks:
-            file = out / "results" / f"{options.pool}-{number}-{risk:g}.json"
-            if options.stored and not file.exists():
-                continue
-            if not file.exists():
-                say(f"{time.strftime('%H:%M:%S')} {task}, split {number}, risk {risk:.1%}", style="bold")
-                goal = RiskGoal(risk, CONFIDENCE, "answer", against="full", cost="forwards")
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_file(file, json.dumps(run_split(store, goal, pilot, calibration, held)))
-            rows.append({"task": task, "split": number, "eps": risk, **load_json(file, "result")})
-    return {
-        "rows": rows,
-        "draws": draw_sets(task, store, rows, sizes, out),
-        "live": check_live(task, store, rows, sizes, out),
-    }
+    found: dict[str, Any] = {"rows": [], "draws": [], "live": None}
+    first = min(options.risks, key=lambda one: abs(one - AT))  # the risk of the goals comes first
+    for number, risk in sorted(
+        product(range(options.splits), options.risks), key=lambda one: (one[0], one[1] != first)
+    ):
+        file = out / "results" / f"{options.pool}-{number}-{risk:g}.json"
+        if options.stored and not file.exists():
+            continue
+        if not file.exists():
+            say(f"{time.strftime('%H:%M:%S')} {task}, split {number}, risk {risk:.1%}", style="bold")
+            goal = RiskGoal(risk, CONFIDENCE, "answer", against="full", cost="forwards")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(file, json.dumps(run_split(store, goal, *split(store.bench.examples, number, sizes))))
+        row = {"task": task, "split": number, "eps": risk, **load_json(file, "result")}
+        found["rows"].append(row)
+        if number == 0:
+            found["draws"] += draw_sets(store, row, sizes, out, stored=options.stored)
+        if number == 0 and risk == first:
+            found["live"] = check_live(store, row, sizes, out, stored=options.stored)
+    for part in ("rows", "draws"):
+        found[part].sort(key=lambda one: (one.get("split", 0), one["eps"]))
+    return found
 
 
 def run_split(
@@ -206,65 +212,67 @@ def run_split(
 
 
 def draw_sets(
-    task: str, store: ReplayStore, rows: list[dict[str, Any]], sizes: tuple[int, int], out: Path
+    store: ReplayStore, row: dict[str, Any], sizes: tuple[int, int], out: Path, *, stored: bool
 ) -> list[dict[str, Any]]:
-    """Draw calibration sets from the pool without the first split's pilot, and certify its ladder on each."""
-    found = []
+    """Draw calibration sets from the pool without the pilot of the first split, and certify its ladder on each."""
+    task, eps = row["task"], row["eps"]
     pilot = {one.id for one in split(store.bench.examples, 0, sizes)[0]}
     examples = [one for one in store.bench.examples if one.id not in pilot]
-    rng = np.random.default_rng(SEED)
-    for row in (one for one in rows if one["split"] == 0):
-        goal = RiskGoal(row["eps"], CONFIDENCE, "answer", against="full", cost="forwards")
-        file = out / "results" / f"draws-{len(examples)}-{row['eps']:g}.npz"
-        if not file.exists():
-            columns = [_columns(store, goal, rung, examples) for rung in row["rungs"]]
-            np.savez_compressed(file, losses=[one[0] for one in columns], costs=[one[1] for one in columns],
-                                full=columns[0][2])  # fmt: skip
-        with np.load(file) as kept:
-            losses, costs, full = kept["losses"], kept["costs"], kept["full"]
-        speedups = np.r_[1.0, full.sum() / costs.sum(axis=1)]
-        risks = np.r_[0.0, losses.mean(axis=1)]
-        last = []
-        for _ in range(DRAWS):
-            drawn = losses[:, rng.integers(0, len(examples), sizes[1])]
-            passed = p_values(drawn, goal.risk, graded=goal.measure.graded) <= DELTA
-            last.append(int(np.cumprod(passed).sum()))
-        reached = speedups[last]
-        found.append(
-            {
-                "task": task, "eps": row["eps"], "pool": len(examples), "size": sizes[1],
-                "mean": float(reached.mean()), "above": float((risks[last] > goal.risk).mean()),
-                "goal": float((reached >= GOALS[task]).mean()),
-                "nothing": float((np.array(last) == 0).mean()),
-                "rungs": [[float(speed), float(risk)] for speed, risk in zip(speedups[1:], risks[1:], strict=True)],
-            }
-        )  # fmt: skip
-    return found
+    goal = RiskGoal(eps, CONFIDENCE, "answer", against="full", cost="forwards")
+    file = out / "results" / f"draws-{len(examples)}-{eps:g}.npz"
+    if stored and not file.exists():
+        return []
+    if not file.exists():
+        columns = [_columns(store, goal, rung, examples) for rung in row["rungs"]]
+        np.savez_compressed(file, losses=[one[0] for one in columns], costs=[one[1] for one in columns],
+                            full=columns[0][2])  # fmt: skip
+    with np.load(file) as kept:
+        losses, costs, full = kept["losses"], kept["costs"], kept["full"]
+    speedups = np.r_[1.0, full.sum() / costs.sum(axis=1)]
+    risks = np.r_[0.0, losses.mean(axis=1)]
+    rng, last = np.random.default_rng([SEED, round(10_000 * eps)]), []
+    for _ in range(DRAWS):
+        drawn = losses[:, rng.integers(0, len(examples), sizes[1])]
+        passed = p_values(drawn, goal.risk, graded=goal.measure.graded) <= DELTA
+        last.append(int(np.cumprod(passed).sum()))
+    reached = speedups[last]
+    return [
+        {
+            "task": task, "eps": eps, "pool": len(examples), "size": sizes[1],
+            "mean": float(reached.mean()), "above": float((risks[last] > goal.risk).mean()),
+            "goal": float((reached >= GOALS[task]).mean()),
+            "nothing": float((np.array(last) == 0).mean()),
+            "rungs": [[float(speed), float(risk)] for speed, risk in zip(speedups[1:], risks[1:], strict=True)],
+        }
+    ]  # fmt: skip
 
 
 def check_live(
-    task: str, store: ReplayStore, rows: list[dict[str, Any]], sizes: tuple[int, int], out: Path
-) -> dict[str, Any]:
-    """Decode some held-out problems live, with full decoding and with the tuned recipe, in turns, and compare."""
-    file = out / "results" / "live.json"
+    store: ReplayStore, row: dict[str, Any], sizes: tuple[int, int], out: Path, *, stored: bool
+) -> dict[str, Any] | None:
+    """Decode some held-out problems live, in full and in every certified way, in turns; time and compare them."""
+    file = out / "results" / "clock.json"
+    if stored and not file.exists():
+        return None
     if not file.exists():
-        row = min((one for one in rows if one["split"] == 0), key=lambda one: abs(one["eps"] - AT))
-        held = split(store.bench.examples, 0, sizes)[2][:LIVE]
-        recipe, engine = row["ways"]["tune"]["recipe"], store.bench.engine
-        seconds, live = {"full": 0.0, recipe: 0.0}, []
+        held, engine = split(store.bench.examples, 0, sizes)[2][:LIVE], store.bench.engine
+        recipes = {"full": "full"} | {way: one["recipe"] for way, one in row["ways"].items()}
+        seconds, live = dict.fromkeys(recipes, 0.0), {way: list[tuple[str, int]]() for way in recipes}
         for start in range(0, len(held), 40):
-            for name in seconds:
-                way = store.prepare(name).recipes[0]
-                pairs = [(one.prompt, way.template(engine, one, SEED)) for one in held[start : start + 40]]
+            for way, recipe in recipes.items():
+                prepared = store.prepare(recipe).recipes[0]
+                pairs = [(one.prompt, prepared.template(engine, one, SEED)) for one in held[start : start + 40]]
                 began = time.process_time()
                 done = dict(engine.generate_iter(pairs, batch_size=32))
-                seconds[name] += time.process_time() - began
-                if name == recipe:
-                    live += [(done[place].text, done[place].steps) for place in range(len(pairs))]
-        replayed = [(one.text, one.steps) for one in store.records(recipe, held)]
-        same = sum(one == other for one, other in zip(live, replayed, strict=True))
-        write_file(file, json.dumps({"n": len(held), "same": same, "clock": seconds["full"] / seconds[recipe]}))
-    found: dict[str, Any] = {"task": task, **load_json(file, "live decodings")}
+                seconds[way] += time.process_time() - began
+                live[way] += [(done[place].text, done[place].steps) for place in range(len(pairs))]
+        replayed = {way: [(one.text, one.steps) for one in store.records(recipes[way], held)] for way in recipes}
+        same = sum(one == other for way in recipes for one, other in zip(live[way], replayed[way], strict=True))
+        clock = {way: seconds["full"] / seconds[way] for way in row["ways"]}
+        write_file(
+            file, json.dumps({"n": len(held), "same": same, "compared": len(recipes) * len(held), "clock": clock})
+        )
+    found: dict[str, Any] = {"task": row["task"], **load_json(file, "live decodings")}
     return found
 
 
@@ -282,7 +290,7 @@ def tune_antibodies(name: str, options: argparse.Namespace) -> list[dict[str, An
     store = ReplayStore(PreparedEvaluation.prepare(what), show_stage)
     sizes = options.antibody_sizes.get(name, (ANTIBODY_PILOT, ANTIBODY_CALIBRATION))
     rows = []
-    for number in range(ANTIBODY_SPLITS if name != "antiberty" else 3):
+    for number in range(options.antibody_splits if name != "antiberty" else 3):
         pilot, calibration, held = split(store.bench.examples, number, sizes)
         for risk in ANTIBODY_RISKS:
             file = out / "results" / f"{number}-{risk:g}.json"
@@ -325,9 +333,10 @@ def main() -> None:
     parser.add_argument("--pilot", type=int, default=PILOT)
     parser.add_argument("--calibration", type=int, default=CALIBRATION)
     parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--antibody-splits", type=int, default=ANTIBODY_SPLITS)
     parser.add_argument("--risks", type=float, nargs="+", default=RISKS)
     parser.add_argument("--page", action="store_true", help="write the page when everything is measured")
-    parser.add_argument("--stored", action="store_true", help="run no more splits: use those that are measured")
+    parser.add_argument("--stored", action="store_true", help="decode nothing: use what is measured")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.own, options.model = True, "tiny"

@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from foretell.certify.train_judge import train_judge
     from foretell.certify.train_judge import train_judge as teach
     from foretell.certify.tune import tune
+    from foretell.decide.answers import Decision
+    from foretell.decide.objects import Object
+    from foretell.decide.plan import DecisionPlan
+    from foretell.decide.questions import Choice, Integer, Predicate, Question, Score, Text
     from foretell.engine.certificate import Certificate
     from foretell.engine.engine import Completion, Engine, Failure, Frame, load
+    from foretell.engine.folder import DecisionTemplate
     from foretell.engine.masked_text import MaskedText
     from foretell.engine.options import Options, RequestTemplate
     from foretell.engine.request import Layout, Request, lay_out
@@ -49,20 +54,28 @@ __all__ = [
     "PRESETS",
     "Beliefs",
     "Certificate",
+    "Choice",
     "Completion",
     "ContextLengthError",
+    "Decision",
+    "DecisionPlan",
+    "DecisionTemplate",
     "Engine",
     "Evaluation",
     "Failure",
     "ForetellError",
     "Frame",
+    "Integer",
     "Layout",
     "LayoutError",
     "MaskedText",
     "MissingExtraError",
     "ModelError",
+    "Object",
     "Options",
     "PermissionNeededError",
+    "Predicate",
+    "Question",
     "Recipe",
     "RecipeError",
     "Recorder",
@@ -71,10 +84,12 @@ __all__ = [
     "RequestTemplate",
     "RowsFailedError",
     "SandboxError",
+    "Score",
     "Spelling",
     "StateView",
     "Step",
     "StorageError",
+    "Text",
     "Trace",
     "TraceError",
     "Verdict",
@@ -119,6 +134,11 @@ _MODULES = {
     **dict.fromkeys(("Options", "RequestTemplate"), "engine.options"),
     **dict.fromkeys(("Evaluation", "evaluate"), "evaluation.run"),
     **dict.fromkeys(("Beliefs", "Verdict"), "loop.protocols"),
+    **dict.fromkeys(("Choice", "Integer", "Predicate", "Question", "Score", "Text"), "decide.questions"),
+    "Decision": "decide.answers",
+    "DecisionPlan": "decide.plan",
+    "Object": "decide.objects",
+    "DecisionTemplate": "engine.folder",
     "POLICIES": "policies",
     "StateView": "loop.view",
     "Certificate": "engine.certificate",

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from foretell.errors import MissingExtraError
 
 PACKAGES = {
+    "decide": ("outlines_core", "a regular expression or a JSON schema"),
     "hf": ("transformers", "a Hugging Face masked LM"),
     "lab": ("scipy", "a report or a calibration"),
     "lm-eval": ("lm_eval", "the lm-evaluation-harness backend"),

@@ -128,6 +128,17 @@ def test_a_label_has_its_own_alarm() -> None:
     assert state.serving("short") == state.serving("new") == state.serving(None) == 1
 
 
+@pytest.mark.parametrize(("loss", "used"), [(None, 1), (None, 0), (1.0, 0)])
+def test_only_answers_of_the_rung_in_use_are_watched(loss: float | None, used: int) -> None:
+    """Requests that another rung answered say nothing about drift: neither for it nor against it."""
+    state = AuditState(AUDIT)
+    for number in range(30):
+        state.add(entry(number, loss, "kind", used))
+    assert (state.recent, state.by_label, state.evidence(), state.events) == ([], {}, 1.0, [])
+    state.add(entry(30, 0.0, "kind"))
+    assert (state.recent, state.by_label) == ([0.0], {"kind": [0.0]})
+
+
 def test_levels_add_up_to_delta() -> None:
     state = AuditState(AUDIT)
     for number in range(300):

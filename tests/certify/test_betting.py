@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from foretell.certify.betting import Array, EProcess, Hypothesis, betting_p_values, bounds, log_wealths
+from foretell.certify.betting import Array, EProcess, Hypothesis, betting_p_values, bounds, log_wealths, zeros_needed
 from foretell.errors import RequestError
 
 HYPOTHESES: tuple[Hypothesis, Hypothesis] = ("above", "at most")
@@ -171,3 +171,12 @@ def test_what_is_refused() -> None:
     for shaped in (np.zeros(0), np.zeros((2, 3))):
         with pytest.raises(RequestError, match="at least one number"):
             bounds(shaped, 0.05)
+
+
+@pytest.mark.parametrize(("risk", "delta", "graded"), [(0.1, 0.05, True), (0.1, 0.05, False), (0.02, 0.04, True)])
+def test_so_many_zeros_are_needed_and_no_fewer(risk: float, delta: float, graded: bool) -> None:
+    test, count = EProcess(risk, "above", graded=graded), 0
+    while not test.rejects(delta):
+        test.add(0.0)
+        count += 1
+    assert zeros_needed(risk, delta, graded=graded) == count

@@ -519,7 +519,7 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
         ({"task": "choice", "family": "profet"}, "did you mean 'prophet'"),
         ({"task": "choice", "loss": "sucess"}, "did you mean 'success'"),
         ({"task": "choice", "risk": 1}, "risk must be a number"),
-        ({"task": "choice", "out": "rule.txt"}, "a rule or a judge is written to a .json file, got rule.txt"),
+        ({"task": "choice", "out": "rule.txt"}, "the result is written to a .json file, got rule.txt"),
         ({"task": "choice", "out": "no/where/rule.json"}, "there is no folder no/where"),
         ({"task": "choice", "work": None}, "say where to write the result"),
         (

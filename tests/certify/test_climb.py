@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,12 @@ from scipy import stats
 
 from foretell.certify.audit import PATIENT, AuditState, Entry, Event, Header, key_of
 from foretell.certify.betting import EProcess, log_wealths, zeros_needed
-from foretell.certify.climb import export
+from foretell.certify.climb import _place_stop, export
+from foretell.certify.losses import LOSSES
+from foretell.engine.engine import load
+from foretell.engine.options import RequestTemplate
 from foretell.errors import RequestError
+from foretell.policies.stop.families import FAMILIES
 
 RISK, DELTA = 0.1, 0.1
 GOAL: dict[str, Any] = {"model": "m", "model_sha256": "0", "dtype": "float32", "risk": RISK, "confidence": 1 - DELTA}
@@ -262,3 +268,43 @@ def test_the_rung_in_use_stays_if_the_speed_of_another_is_unknown() -> None:
         made = entry(state, number, [0.0, 0.0])
         state.add(replace(made, forwards=[20, 15, None]))
     assert (state.earned, state.rung, state.speedup(2)) == (2, 1, None)
+
+
+@pytest.fixture(scope="module")
+def full(checkpoint: Path) -> RequestTemplate:
+    return load(checkpoint).template(max_new_tokens=12, suffix="The answer is", answer_length=2)
+
+
+@pytest.mark.parametrize(
+    ("lossless", "forwards", "loss", "fills", "place"),
+    [
+        (10, 5, "answer", False, 7),  # two settings before the boldest rule without a loss
+        (3, 5, "answer", False, 0),
+        (2, 5, "answer", False, None),  # no setting is that safe
+        (0, 5, "answer", False, None),
+        (10, 6, "answer", False, None),  # audits in full would cost as much as it saves
+        (10, 5, "success", False, 7),
+        (10, 5, "text", False, None),  # a rule that watches the answer changes the rest
+        (10, 5, "answer", True, None),
+    ],
+)
+def test_the_stopping_rule_of_a_ladder(
+    full: RequestTemplate, lossless: int, forwards: int, loss: str, fills: bool, place: int | None
+) -> None:
+    """Rules from `lossless` on lose in the pilot, and the last before them takes `forwards`, each earlier one 1 more.
+
+    Full decoding takes 10 forwards, and a fifth of the requests is audited.
+    """
+    rules = FAMILIES["entropy"].rules
+
+    def replay(_one: Any, _done: Any, _trace: Any, template: RequestTemplate) -> Any:
+        at = rules.index(template.recipe.stop)
+        return SimpleNamespace(at=at, forwards=forwards + lossless - 1 - at)
+
+    def measure(_one: Any, _done: Any, early: Any) -> float:
+        return float(early.at >= lossless)
+
+    subject: Any = SimpleNamespace(loss=LOSSES[loss], replay=replay, measure=measure)
+    pilot: Any = [(number, SimpleNamespace(trace=True, forwards=10)) for number in range(3)]
+    found = [*_place_stop(subject, pilot, replace(full, fills=fills), 0.2)]
+    assert found == ([] if place is None else [replace(full.recipe, stop=rules[place])])

@@ -23,6 +23,7 @@ from foretell.policies.transfer.factor import Factor
 from foretell.policies.transfer.threshold import Threshold
 from foretell.recipes.presets import parse
 from foretell.recipes.recipe import Recipe
+from foretell.recipes.text import format_value
 from tests.certify.planted import ANSWERED, OPEN, STEPS, PlantedStore, prepare_bench
 
 PILOT, PLANNED, DELTA = 64, 400, 0.08
@@ -143,6 +144,9 @@ def test_caches_are_tried_where_they_can_save(
         names = stacks(checkpoint, tmp_path, cost)
         assert {*names} == {*plain, *(f"{name} cache={kind}" for name in TRANSFERS for kind in ("dual", "prefix"))}
         assert names[0] == "threshold"
+        shown = {*stacks(checkpoint, tmp_path / "long", cost, {**OPEN, "max_new_tokens": 16})} - {*names}
+        hiding = ("off(visible=near(6))", "dual(visible=near(6))")
+        assert shown == {f"{name} cache={kind}" for name in TRANSFERS for kind in hiding}
 
     def refuse(*_: object) -> None:
         raise ModelError("no cache")
@@ -208,6 +212,16 @@ def test_stopping_rules_are_replayed_as_they_decode(with_stops: Pilot) -> None:
         assert [record.forwards for record in live] == pytest.approx(list(one.costs[place]))
         lost = [with_stops._loss(*pair) for pair in with_stops._pairs(live)]
         assert lost == list(one.losses[place])
+
+
+def test_replayed_rules_cost_what_the_goal_counts(with_stops: Pilot) -> None:
+    pilot = Pilot(with_stops.store, replace(GOAL, cost="columns"), with_stops.examples, 60, DELTA, "full")
+    rung, full = "full transfer=threshold(value=0.5)", [*with_stops._full.values()]
+    rule = STOPS["entropy"].rule(SCALE, len(TOLERANCES) - 1)
+    _, (costs,) = pilot._replay(rung, [rule], full)
+    live = pilot.store.records(f"{rung} stop={format_value(rule)}", pilot.examples)
+    assert list(costs) == pytest.approx([one.columns_needed for one in live], rel=0.1)
+    assert min(costs) > max(one.steps for one in live)
 
 
 def test_rules_move_with_the_level_of_the_transfer(with_stops: Pilot) -> None:
@@ -277,6 +291,14 @@ def test_a_ladder_is_trimmed(
     assert found.name == "mine"
 
 
+def test_nothing_comes_before_a_rung_that_is_nearly_certain_to_pass(
+    trimmer: Pilot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pilot, "_chances", lambda *_: [1.0, 0.985, 0.5])
+    found = trimmer._trim(tried_with(rows(0.0, 0.0, 0.0), costs(32, 16, 8)))
+    assert found.rungs == tuple(map(at_level, (4, 5)))
+
+
 def test_safer_rungs_differ_from_the_others(trimmer: Pilot) -> None:
     """Many levels may have the same bar; such a rung is not tested twice."""
 
@@ -321,6 +343,17 @@ def test_rechecking_is_tried_on_the_best_ladder_with_a_rule(bench: Any) -> None:
     assert whole.ladder.name == "mine + sure + recheck"
     assert [rung.endswith(" stop=sure verify=recheck") for rung in whole.ladder.rungs] == [True, True]
     assert whole.expected > 8
+
+
+@pytest.mark.parametrize("cache", ["dual", "off(visible=near(2))"])
+def test_stopping_rules_are_not_replayed_where_traces_lack_what_they_read(
+    checkpoint: Path, tmp_path: Path, cache: str
+) -> None:
+    bench = prepare_bench(checkpoint, tmp_path, 2, ANSWERED)
+    pilot = Pilot(PlantedStore(bench), GOAL, bench.examples, PLANNED, DELTA, "full")
+    rung = "full transfer=threshold(value=0.9)"
+    assert pilot._stops(rung)
+    assert not pilot._stops(f"{rung} cache={cache}")
 
 
 def test_every_cost_is_counted(bench: Any) -> None:

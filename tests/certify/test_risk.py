@@ -52,6 +52,11 @@ def violations(chosen: Array) -> int:
     return int((true > RISK).sum())
 
 
+def test_a_p_value_of_exactly_delta_passes() -> None:
+    found = np.array([[0.0, 0.25, 0.2500001, 0.0], [0.25, 0.25, 0.25, 0.25], [0.3, 0.0, 0.0, 0.0]])
+    assert count_certified(found, 0.75).tolist() == [2, 4, 0]
+
+
 @pytest.mark.parametrize("kind", ["nested", "independent"])
 def test_a_certificate_is_kept_as_often_as_it_says_and_hardly_more_often(kind: str) -> None:
     risks, found = mean_losses(kind, np.random.default_rng(7))

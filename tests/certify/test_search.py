@@ -67,6 +67,17 @@ def test_every_rung_is_shown_but_not_certified_after_a_failure() -> None:
     assert found.bound == upper_bound(np.zeros(N), 0.95, graded=False), "of the certified rung"
 
 
+def test_a_slower_rung_after_a_faster_one_is_not_chosen() -> None:
+    """Seconds do not always fall along a ladder; every certified rung may be used."""
+    tested = [result(0, 2.0), result(2, 1.0), result(3, 4.0), result(9, 0.5)]
+    found = certify_ladder(LADDER, tested, GOAL, DELTA)
+    assert [one.certified for one in found.trials] == [True, True, True, False]
+    assert found.fastest == found.trials[1]
+    assert found.bound == upper_bound(tested[1].losses, 0.95, graded=False), "of the chosen rung"
+    same = certify_ladder(LADDER, [result(0), result(1), result(9)], GOAL, DELTA)
+    assert same.fastest == same.trials[1], "the last of equal ones"
+
+
 def test_the_level_is_the_one_given() -> None:
     (p_value,) = (one.p_value for one in certify_ladder(LADDER, [result(4)], GOAL, DELTA).trials)
     for delta, passed in ((p_value, True), (0.999 * p_value, False)):

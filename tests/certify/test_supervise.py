@@ -14,7 +14,7 @@ import foretell
 from foretell.certify.audit import AuditLog, AuditState, open_log, read_log
 from foretell.certify.climb import Climb, climb
 from foretell.certify.losses import Decoded, find_loss
-from foretell.certify.supervise import Supervisor, loss_of, supervise
+from foretell.certify.supervise import Subject, Supervisor, loss_of, supervise
 from foretell.cli.audit import decode
 from foretell.engine.completion import Completion, Failure
 from foretell.engine.engine import Engine
@@ -128,8 +128,19 @@ def test_a_failure_of_the_faster_recipe_alone_is_a_loss(engine: Engine, tmp_path
     assert (state.audits, state.failed) == (1, 1)
 
 
+def fails(full: Decoded, fast: Decoded, example: Any) -> float:
+    raise KeyError(example["prompt"])
+
+
+def test_a_loss_that_fails_names_the_request(engine: Engine) -> None:
+    subject = Subject(engine, find_loss(fails), fills=False)
+    done = engine.generate("Tom has 3 boxes .")
+    with pytest.raises(RequestError, match="the loss fails fails on example q7: KeyError"):
+        subject.measure(FilePrompt("q7", "Tom has 3 boxes ."), done, done)
+
+
 def changed(full: Decoded, fast: Decoded, example: Any) -> float:
-    assert set(example) == {"prompt", "answer", "label"}
+    assert set(example) == {"id", "prompt", "answer", "label"}
     return 0.25 * (full.tokens != fast.tokens)
 
 

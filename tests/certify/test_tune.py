@@ -19,7 +19,7 @@ from foretell.certify.ladders import TRANSFERS, Ladder, ModelScale
 from foretell.certify.pilot import PilotResult, Tried
 from foretell.certify.risk import binomial_p_values, examples_needed, spend
 from foretell.certify.search import RiskGoal, certify_ladder
-from foretell.certify.tune import Tuned, Tuning, split_examples, tune
+from foretell.certify.tune import Tuned, Tuning, split_examples, total_needed, tune
 from foretell.certify.tune_report import split_evenly
 from foretell.certify.tune_tables import groups_above, make_tables
 from foretell.engine.certificate import read_certificate
@@ -392,7 +392,10 @@ def test_too_few_examples(checkpoint: Path, tmp_path: Path) -> None:
     assert "22 examples cannot show a risk of at most 1% with confidence 0.95: at least 321 are needed" in note
     best = plan.goal.best_risk(22, spend(0.05, 1))
     assert examples_needed(best, 1 - spend(0.05, 1)) == 22
-    assert note.endswith(f"; these 22 can show a risk of {best:.2%} at best (--risk {best:.4f})")
+    assert ", so bring 428 (a part of them is the pilot); these 22 can show a risk of " in note
+    offered = float(note.rpartition(" (--risk ")[2].rstrip(")"))
+    assert best <= offered < best + 1e-4
+    assert Tuning.prepare(bench.evaluation, RiskGoal(risk=offered, against="full")).notes == [], "what it offers works"
     made = run_planted(replace(plan, store=PlantedStore(plan.bench, **planted(0, 0, 0, 0))), tmp_path / "w")
     found = made.certificate
     assert (found.certified, found.rung, found.recipe, found.speedup) == (False, None, "full block_length=6", 1.0)
@@ -438,6 +441,31 @@ def test_groups_are_listed_and_those_above_are_named(checkpoint: Path, tmp_path:
     (table,) = (one for one in make_tables(found) if one.headings[0] == "group")
     assert len(table.rows) == len(rows)
     assert table.rows[[row[0] for row in table.rows].index("label hard")][-1] == "proven"
+
+
+@pytest.mark.parametrize(("calibration", "total"), [(8, 16), (22, 30), (321, 428), (1200, 1600), (3000, 3400)])
+def test_how_many_examples_leave_enough_for_the_certificate(calibration: int, total: int) -> None:
+    assert total_needed(calibration) == total
+    examples = prompts(total)
+    assert len(split_examples(examples, None, None, 0)[1]) >= calibration  # type: ignore[arg-type]
+    if total > 16:
+        assert len(split_examples(examples[:-1], None, None, 0)[1]) < calibration  # type: ignore[arg-type]
+
+
+def test_the_table_always_has_the_transfer_alone_and_the_plain_threshold(
+    bench: PreparedEvaluation, tmp_path: Path
+) -> None:
+    found = run_planted(tuning(bench, 0.0, 0.0, 0.0, 0.0), tmp_path).certificate
+    row = found.report["tried"][0]  # type: ignore[index]
+    stopped = [row | {"ladder": f"factor + sure, offset {n}", "stops": True} for n in range(12)]
+    factor, threshold = (row | {"ladder": name, "stops": False} for name in ("factor", "threshold"))
+    made = replace(found, report=found.report | {"tried": [*stopped, factor, threshold]})  # type: ignore[operator]
+    (table,) = (one for one in make_tables(made) if one.headings[0] == "ladder")
+    assert [one[0] for one in table.rows][-3:] == ["factor + sure, offset 7", "factor", "threshold"]
+    made = replace(found, report=found.report | {"tried": [threshold, factor, *stopped]})  # type: ignore[operator]
+    (table,) = (one for one in make_tables(made) if one.headings[0] == "ladder")
+    assert [one[0] for one in table.rows][:2] == ["threshold", "factor"]
+    assert len(table.rows) == 8, "none twice"
 
 
 def test_values_are_split_into_thirds() -> None:
@@ -500,6 +528,9 @@ def test_texts_with_masks(checkpoint: Path, tmp_path: Path) -> None:
     assert (found.fills, found.window, found.answer, found.task) == (True, None, None, None)
     assert "it changes at most 90% of the tokens of full decoding, on average" in found.says
     assert all(" stop=" not in rung for rung in found.rungs)
+    lengths = [one["group"] for one in found.report["groups"] if one["by"] == "text length"]  # type: ignore[index]
+    assert lengths[0].split()[0] == "10", "nothing is longer than its text: the padding of the window does not count"
+    assert max(int(one.split()[-1]) for one in lengths) == 12
     engine = foretell.load(checkpoint)
     full, fast = engine.fill(texts), engine.fill(texts, recipe=out)
     assert all(one.notes == () for one in fast)

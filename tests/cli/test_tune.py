@@ -189,7 +189,7 @@ def test_too_few_prompts(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     words = ("tune", checkpoint, "--prompts", write_prompts(tmp_path, 16), "--out", out, "--max-new-tokens", "8")
     done = run(*words)
     short = "8 examples cannot show a risk of at most 1% with confidence 0.95: at least 321 are needed without a"
-    best = "8 can show a risk of 33.13% at best (--risk 0.3313)"
+    best = "8 can show a risk of 33.13% at best (--risk 0.3313)"  # rounded up
     assert done.stderr.startswith(f"warning: {short}")
     assert f"; these {best}\n" in done.stderr
     found = read_certificate(out)

@@ -33,9 +33,30 @@ def test_the_page(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     ways = row["ways"]
     assert {one["n"] for one in ways.values()} == {16}, "measured on what is held out"
     assert ways["tune"]["speedup"] > ways["stopping rules alone"]["speedup"] >= 1
-    assert found["live"]["same"] == found["live"]["n"] == 4, "replays equal live decodings"
+    live = found["live"]
+    assert (live["n"], live["same"], live["compared"]) == (4, 16, 16), "replays equal live decodings, in every way"
+    assert live["clock"]["tune"] > 1
     assert found["draws"][0]["above"] <= 1
     page = (tmp_path / "out" / "tune.md").read_text(encoding="utf8")
-    assert "Live decodings equal their replays in 4 of 4 cases." in " ".join(page.split())
+    assert "These 4 per task, decoded live, equal their replays in 16 of 16 cases." in " ".join(page.split())
+    assert "are measured:" not in page, "nothing is missing"
     stored = next((tmp_path / "work" / "tiny" / "sudoku" / "results").glob("56-0-*.json"))
     assert json.loads(stored.read_text(encoding="utf8"))["ways"] == ways, "and a second run reads it"
+    asked = [
+        "tune.py",
+        "--tasks",
+        "sudoku",
+        "word",
+        "--page",
+        "--stored",
+        *sizes[:-2],
+        "--risks",
+        "0.3",
+        "0.4",
+        *places,
+    ]
+    monkeypatch.setattr(sys, "argv", asked)
+    script.main()
+    assert numbers(tmp_path, "tune")["tasks"] == {"sudoku": found}, "nothing is decoded, and the same is shown"
+    page = (tmp_path / "out" / "tune.md").read_text(encoding="utf8")
+    assert "Not all 2 pairs of split and risk are measured: sudoku 1, word 0." in " ".join(page.split())

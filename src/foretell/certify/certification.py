@@ -16,6 +16,7 @@ from foretell.engine.masked_text import MaskedText
 from foretell.engine.request import Layout
 from foretell.errors import RequestError, StorageError
 from foretell.evaluation.benchmark import Example
+from foretell.evaluation.benchmarks.decisions import Decisions
 from foretell.evaluation.benchmarks.fill import Fill
 from foretell.evaluation.benchmarks.prompts import LABELLED, Prompts
 from foretell.evaluation.manifest import examples_hash
@@ -109,7 +110,7 @@ class Certification:
         fills = isinstance(bench.examples[0].prompt, MaskedText)
         same = len({(layout.length, layout.answer) for layout in self.layouts}) == 1 and not fills
         pins = {layout.pins for layout in self.layouts}
-        own = bench.evaluation.task in (Prompts.name, Fill.name)
+        own = bench.evaluation.task in (Prompts.name, Fill.name, Decisions.name)
         return Certificate(
             recipe=self.against if rung is None else search.ladder.rungs[rung],
             certified=chosen is not None,

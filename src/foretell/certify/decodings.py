@@ -9,9 +9,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from foretell.decide.wire import parse_questions
 from foretell.engine.options import NO_REGION, Options, RequestTemplate, can_stop
+from foretell.engine.prompt_files import read_prompts
+from foretell.engine.prompt_kinds import WrittenPrompt
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
+from foretell.evaluation.benchmarks.decisions import Decisions
 from foretell.evaluation.benchmarks.fill import Fill
 from foretell.evaluation.benchmarks.prompts import Given, Prompts, format_prompts
 from foretell.evaluation.run import Evaluation, PreparedEvaluation
@@ -23,7 +27,7 @@ from foretell.policies.region.fixed import Fixed
 from foretell.policies.stop.combined import All
 from foretell.policies.stop.never import Never
 from foretell.recipes.text import format_value
-from foretell.storage import check_writable, is_folder, make_folder, write_file
+from foretell.storage import check_writable, is_folder, load_json, make_folder, write_file
 
 
 def without_stopping(
@@ -70,9 +74,14 @@ def evaluation_for(
     work: str | Path | None,
     options: Mapping[str, Any],
     texts: str | Path | Sequence[Given] | None = None,
+    questions: Any = None,
+    template: str | None = None,
     **evaluation: Any,
 ) -> Evaluation:
-    """Return the evaluation that decodes a task, prompts or texts with masks, for a result that is written to `out`."""
+    """Return the evaluation that decodes a task, prompts or texts with masks, for a result that is written to `out`.
+
+    With `questions`, as JSON or a file of it, the prompts are inputs of typed decisions.
+    """
     if sum(one is not None for one in (task, prompts, texts)) != 1:
         raise RequestError("give a task, prompts, or texts with masks: one of them")
     if Options.of(options).stop_strings:
@@ -85,6 +94,11 @@ def evaluation_for(
     if evaluation.pop("source", None) is not None:
         raise RequestError("a data folder is only for benchmarks, not for prompts or texts")
     source = Path(given) if isinstance(given, str | Path) else _write_prompts(given, folder)
+    if questions is not None:
+        if prompts is None or options:
+            raise RequestError("questions are asked about prompts, without options of a window")
+        decisions = _write_decisions(questions, template, source, folder)
+        return Evaluation(model, Decisions.name, (recipe,), folder, source=decisions, **evaluation)
     kind = Fill.name if prompts is None else Prompts.name
     return Evaluation(model, kind, (recipe,), folder, source=source, options=options, **evaluation)
 
@@ -92,7 +106,7 @@ def evaluation_for(
 def work_folder(out: str | Path | None, work: str | Path | None) -> Path:
     """Return the folder of the decodings: `work` if given, otherwise a folder next to `out`."""
     if out is not None and Path(out).suffix != ".json":
-        raise RequestError(f"a rule or a judge is written to a .json file, got {out}")
+        raise RequestError(f"the result is written to a .json file, got {out}")
     if out is not None and not is_folder(Path(out).absolute().parent):
         raise RequestError(f"cannot write {out}: there is no folder {Path(out).parent}")
     if out is not None:
@@ -111,3 +125,21 @@ def _write_prompts(prompts: Sequence[Given], folder: Path) -> Path:
     make_folder(folder)
     write_file(path, content)
     return path
+
+
+def _write_decisions(questions: Any, template: str | None, inputs: Path, folder: Path) -> Path:
+    """Write questions and inputs to one file for the workers, named by a hash of its content."""
+    asked = load_json(questions, "file of questions", RequestError) if isinstance(questions, str | Path) else questions
+    parse_questions(asked)
+    found = read_prompts(inputs)
+    lines = [{"id": one.id, "answer": one.answer} | _content(one.prompt) for one in found]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    content = json.dumps({"questions": asked, "template": template, "inputs": text})
+    path = folder / f"decisions-{blake2b(content.encode(), digest_size=5).hexdigest()}.json"
+    make_folder(folder)
+    write_file(path, content)
+    return path
+
+
+def _content(prompt: WrittenPrompt) -> dict[str, Any]:
+    return {"prompt": prompt} if isinstance(prompt, str) else {"messages": list(prompt)}

@@ -28,6 +28,7 @@ from foretell.errors import ModelError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.records import Record
 from foretell.loop.protocols import Stop
+from foretell.policies.cache.off import Off
 from foretell.policies.stop.families import FAMILIES, Family, with_token_clock
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.sure import Sure
@@ -38,7 +39,8 @@ START = 32  # examples of the first round
 FIRST_LEVELS = (5, 11, 17, 23)  # indices of TOLERANCES that the first round tries
 WIDEST = 5  # levels tried on either side of the best one, in the last round
 OFFSETS = tuple(range(-8, 13, 2))  # levels between the bar of the transfer and that of the stopping rule
-CACHES = ("", "cache=dual", "cache=prefix")
+CACHES = ("cache=dual", "cache=prefix")
+HIDING = ("cache=off(visible=near({0}))", "cache=dual(visible=near({0}))")  # of masks further than {0} after the block
 RECHECK = "verify=recheck"
 SURE = 0.98  # a rung that passes with this probability needs no safer rung before it
 SAFER, APART, SAFEST = 3, 4, -12  # rungs before the others if none is as sure, levels between them, and the last level
@@ -155,13 +157,15 @@ class Pilot:
     def _list_stacks(self) -> list[Stack]:
         """Return every stack that the model can decode, first the one that `swift` uses.
 
-        Caches save columns and time but no passes, so they are tried only if one of those is the cost.
+        Caches and hidden masks save columns and time but no passes, so they are tried only if one of those is the cost.
         """
         own, first = parse(self.store.resolve(self.against)).block_length, self.examples[0]
         way = self.store.bench.recipes[0]
         window = way.template(self.store.bench.engine, first, 0).layout.length
         blocks = [""] if own is None or own >= window else ["", "block_length=none"]
-        caches = CACHES if self.goal.cost in ("columns", "seconds") else CACHES[:1]
+        caches = ["", *(CACHES if self.goal.cost in ("columns", "seconds") else ())]
+        if len(caches) > 1 and own is not None and window > 2 * own:  # otherwise one block ahead is all there is
+            caches += [one.format(own) for one in HIDING]
         found = []
         for kind, cache, block in product(TRANSFERS.values(), caches, blocks):
             if cache and block:
@@ -192,7 +196,7 @@ class Pilot:
         return self._measure(ladder, make, [self._decode(one, size, title) for one in rungs])
 
     def _decode(self, recipe: str, size: int, title: str) -> list[Record]:
-        if parse(self.store.resolve(recipe)).cache.stores:
+        if parse(self.store.resolve(recipe)).cache != Off():  # such traces lack beliefs that a stopping rule would read
             return self.store.records(recipe, self.examples[:size], title)
         return [case.record for case in self.store.cases(recipe, self.examples[:size], title)]
 
@@ -247,7 +251,7 @@ class Pilot:
         """Return whether a stopping rule has an answer to read under this recipe, and can be replayed."""
         way = self.store.prepare(recipe).recipes[0]
         template = way.template(self.store.bench.engine, self.examples[0], 0)
-        if template.recipe.cache.stores or template.fills:
+        if template.recipe.cache != Off() or template.fills:
             return False
         return can_stop(replace(template.recipe, stop=Sure()), template.layout)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -115,8 +115,9 @@ class LadderSearch:
 
     @property
     def fastest(self) -> Trial | None:
-        """The last certified rung, or None."""
-        return next((one for one in reversed(self.trials) if one.certified), None)
+        """The fastest certified rung, the last of equal ones, or None. All certified rungs keep the risk together."""
+        certified = [one for one in reversed(self.trials) if one.certified]
+        return max(certified, key=lambda one: one.speedup, default=None)
 
 
 def certify_ladder(
@@ -128,17 +129,19 @@ def certify_ladder(
     the results after a failure too, for tables.
     """
     trials: list[Trial] = []
-    certified, bound, graded = True, 0.0, goal.measure.graded
+    losses: dict[str, Array] = {}
+    certified = True
     for rung, result in zip(ladder.rungs, results, strict=False):
         p_value = best_p_value(result.losses, result.planned, goal)
         certified = certified and p_value <= delta and len(result.losses) == result.planned
-        if certified:
-            bound = upper_bound(result.losses, 1 - delta, graded=graded)
-        size = len(result.losses)
+        losses[rung], size = result.losses, len(result.losses)
         trials.append(Trial(rung, float(result.losses.mean()), p_value, result.speedup, size, certified))
         if not certified and not every:
             break
-    return LadderSearch(ladder, tuple(trials), bound)
+    found = LadderSearch(ladder, tuple(trials), 0.0)
+    if found.fastest is None:
+        return found
+    return replace(found, bound=upper_bound(losses[found.fastest.rung], 1 - delta, graded=goal.measure.graded))
 
 
 def best_p_value(losses: Array, planned: int, goal: RiskGoal) -> float:

@@ -57,7 +57,7 @@ class Subject:
         return MaskedText(one.prompt) if self.fills else one.prompt
 
     def measure(self, one: FilePrompt, full: Completion, fast: Completion) -> float:
-        example = {"prompt": one.prompt, "answer": one.answer, "label": one.label}
+        example = {"id": one.id, "prompt": one.prompt, "answer": one.answer, "label": one.label}
         return self.loss(self._decoded(one, full), self._decoded(one, fast), example)
 
     def _decoded(self, one: FilePrompt, done: Completion) -> Decoded:

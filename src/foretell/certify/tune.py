@@ -6,12 +6,15 @@ which is used once: the chosen ladder is decoded and tested rung by rung, from s
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from foretell.certify.certification import Certification
@@ -20,11 +23,12 @@ from foretell.certify.decodings import evaluation_for
 from foretell.certify.ladders import Ladder
 from foretell.certify.losses import Decoded, Loss, Measure, describe_example
 from foretell.certify.pilot import Pilot, PilotResult, cost_of
-from foretell.certify.risk import FIRST_LOOK, spend
+from foretell.certify.risk import FIRST_LOOK, examples_needed, spend
 from foretell.certify.search import LadderSearch, RiskGoal, RungResult, best_p_value, certify_ladder
+from foretell.certify.tune_decisions import COVERAGE, calibrate, labelled
 from foretell.certify.tune_report import make_report
 from foretell.engine.certificate import Certificate
-from foretell.errors import RequestError, whole
+from foretell.errors import RequestError, whole, within
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.prompts import Given
 from foretell.evaluation.records import Record
@@ -60,6 +64,7 @@ class Tuning:
     goal: RiskGoal
     pilot: tuple[Example, ...]
     calibration: tuple[Example, ...]
+    coverage: float = COVERAGE  # of the conformal sets of typed decisions
 
     @classmethod
     def prepare(
@@ -71,6 +76,7 @@ class Tuning:
         calibration: int | None = None,
         stage: Stage = ignore_progress,
         progress: Progress | None = None,
+        coverage: float = COVERAGE,
     ) -> Tuning:
         """Split the examples and check all inputs. `what` has one recipe, which the others are compared with.
 
@@ -89,7 +95,9 @@ class Tuning:
             )
         bench.check()
         first, second = split_examples(bench.examples, pilot, calibration, what.seed)
-        made = cls(DecodeStore(bench, stage), goal, first, second)
+        within("coverage", coverage, 0.0, 1.0, RequestError)
+        labelled(bench.examples)
+        made = cls(DecodeStore(bench, stage), goal, first, second, coverage)
         made.certification.check_labels()
         return made
 
@@ -114,11 +122,14 @@ class Tuning:
     @property
     def notes(self) -> list[str]:
         """Warnings to show before anything is decoded."""
-        short = self.goal.shortage(len(self.calibration), FIRST_LOOK)
+        goal, count = self.goal, len(self.calibration)
+        short = goal.shortage(count, FIRST_LOOK)
         if short is None:
             return []
-        best = self.goal.best_risk(len(self.calibration), spend(1 - self.goal.confidence, 1))
-        return [f"{short}; these {len(self.calibration)} can show a risk of {best:.2%} at best (--risk {best:.4f})"]
+        least = examples_needed(goal.risk, 1 - self.first_delta, goal.measure.graded)
+        best = math.ceil(1e4 * goal.best_risk(count, self.first_delta)) / 1e4  # not less, or they could not show it
+        offer = f"these {count} can show a risk of {100 * best:.4g}% at best (--risk {best:.4f})"
+        return [f"{short}, so bring {total_needed(least)} (a part of them is the pilot); {offer}"]
 
     def run(self) -> Tuned:
         """Decode what is not stored yet, choose a ladder on the pilot part, and certify it on the other part."""
@@ -135,7 +146,15 @@ class Tuning:
         search = replace(tested, ladder=self._resolve(tested.ladder))
         failure = self._explain_failure(tested)
         report = make_report(self, found, tested, results, full, certification.delta(look))
-        return Tuned(certification.certificate([search], look, failure, report), found, search)
+        certificate = certification.certificate([search], look, failure, report)
+        return Tuned(self._calibrate(certificate), found, search)
+
+    def _calibrate(self, certificate: Certificate) -> Certificate:
+        """Return the certificate of typed decisions with what their labelled rows teach about its recipe."""
+        bench = self.bench
+        examples = [*self.pilot, *self.calibration]
+        learned = calibrate(bench.engine, examples, certificate.chosen, self.coverage, bench.evaluation.batch_size)
+        return certificate if learned is None else replace(certificate, decisions=msgspec.to_builtins(learned))
 
     def search(self) -> PilotResult:
         """Choose a ladder on the pilot part."""
@@ -190,15 +209,24 @@ def split_examples(
 ) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
     """Split examples at random into a pilot part and a calibration part; those left over are used for neither."""
     total = len(examples)
-    first = min(MOST_PILOT, round(PILOT_SHARE * total)) if pilot is None else pilot
     if total < 2 * LEAST:
         raise RequestError(f"tuning needs at least {2 * LEAST} examples, got {total}")
-    whole("pilot", max(first, LEAST) if pilot is None else first, LEAST, total - LEAST, RequestError)
-    first = max(first, LEAST)
+    first = pilot_size(total) if pilot is None else pilot
+    whole("pilot", first, LEAST, total - LEAST, RequestError)
     second = total - first if calibration is None else calibration
     whole("calibration", second, LEAST, total - first, RequestError)
     mixed = random.Random(seed).sample(list(examples), total)  # noqa: S311 - a choice, not a secret
     return tuple(mixed[:first]), tuple(mixed[first : first + second])
+
+
+def pilot_size(total: int) -> int:
+    """Return how many of the examples the pilot gets by default."""
+    return max(LEAST, min(MOST_PILOT, round(PILOT_SHARE * total)))
+
+
+def total_needed(calibration: int) -> int:
+    """Return how many examples leave at least `calibration` of them for the calibration part, by default."""
+    return next(total for total in itertools.count(calibration) if total - pilot_size(total) >= calibration)
 
 
 def tune(
@@ -214,6 +242,9 @@ def tune(
     against: str = FULL,
     pilot: int | None = None,
     calibration: int | None = None,
+    questions: Any = None,
+    template: str | None = None,
+    coverage: float = COVERAGE,
     out: str | Path | None = None,
     work: str | Path | None = None,
     stage: Stage = ignore_progress,
@@ -224,13 +255,17 @@ def tune(
 
     The risk is the mean of a `loss` between 0 and 1 against the recipe `against`: "answer", "text", "tokens" (share of
     generated tokens that changed), "success" (needs right answers), or a function `loss(full, fast, example)`.
+    With `questions` (as JSON, or a file of it) the prompts are inputs of typed decisions, asked with one of the model's
+    templates; those with a right "answer" also give a temperature per kind and conformal sets of this `coverage`.
     `options` are those of `generate` (a window, a suffix, ...), `evaluation` those of `Evaluation` (limit, seed,
     batch_size, workers, ...). The result is written to `out`, decodings are stored in `work`, and repeating an
     interrupted call resumes it.
     """
     goal = RiskGoal(risk, confidence, loss, against=against, cost=cost)
-    what = evaluation_for(model, task, prompts, against, out, work, options or {}, texts=texts, **evaluation)
-    made = Tuning.prepare(what, goal, pilot=pilot, calibration=calibration, stage=stage).run()
+    asked: dict[str, Any] = {"texts": texts, "questions": questions, "template": template}
+    what = evaluation_for(model, task, prompts, against, out, work, options or {}, **asked, **evaluation)
+    parts: dict[str, Any] = {"pilot": pilot, "calibration": calibration, "coverage": coverage}
+    made = Tuning.prepare(what, goal, stage=stage, **parts).run()
     if out is not None:
         made.save(out)
     return made

@@ -13,6 +13,7 @@ from foretell.certify.ladders import TOLERANCES
 from foretell.certify.pilot import PilotResult, Tried
 from foretell.certify.risk import next_useful
 from foretell.certify.search import LadderSearch, RiskGoal, RungResult, predict_speedup
+from foretell.engine.masked_text import MaskedText
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.prompts import LABEL
 from foretell.evaluation.intervals import exact
@@ -101,30 +102,32 @@ def _transfer_alone(tuning: Tuning, rung: str, full: Sequence[Record]) -> dict[s
 
 
 def _groups(tuning: Tuning, rung: str, result: RungResult, full: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return the risk by label, prompt length, answer length and exit step."""
+    """Return the risk by label, prompt or text length, answer length and exit step."""
     bench, goal, examples = tuning.bench, tuning.goal, tuning.calibration
     way, seed = bench.recipes[0], bench.evaluation.seed
     fast = tuning.store.records(rung, examples)
+    fills = isinstance(examples[0].prompt, MaskedText)
 
-    def prompt_tokens(example: Example) -> int:
+    def given_tokens(example: Example) -> int:
         request = bench.engine.request(example.prompt, way.template(bench.engine, example, seed))
-        return len(request.prompt)
+        return len(request.prompt) + (request.layout.length - request.layout.padding if fills else 0)
 
     measures: dict[str, list[float]] = {
-        "prompt length": [prompt_tokens(one) for one in examples],
+        "text length" if fills else "prompt length": [given_tokens(one) for one in examples],
         "answer length": [one.response_tokens for one in full],
         "exit step": [one.steps for one in fast],
     }
-    rows = [
-        _group_row(by, name, result.losses[members], goal)
+    labels = [one.data.get(LABEL) for one in examples]
+    groups = [
+        ("label", label, np.array([one == label for one in labels]))
+        for label in sorted({one for one in labels if one is not None})
+    ]
+    groups += [
+        (by, name, members)
         for by, values in measures.items()
         for name, members in split_evenly(np.array(values, dtype=float))
     ]
-    labels = [one.data.get(LABEL) for one in examples]
-    for label in sorted({one for one in labels if one is not None}):
-        members = np.array([one == label for one in labels])
-        rows.insert(0, _group_row("label", label, result.losses[members], goal))
-    return rows
+    return [_group_row(by, name, result.losses[members], goal) for by, name, members in groups]
 
 
 def _group_row(by: str, name: str, losses: Array, goal: RiskGoal) -> dict[str, Any]:

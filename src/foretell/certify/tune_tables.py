@@ -39,12 +39,14 @@ def _frontier(found: Certificate, report: Mapping[str, Any]) -> Table:
 
 
 def _tried(report: Mapping[str, Any]) -> Table:
-    """Return the best ladders on the pilot, always with the best that has no stopping rule."""
+    """Return the best ladders on the pilot, always with the best without a stopping rule and the plain threshold."""
     listed = report["tried"][:MOST_TRIED]
-    alone = next((one for one in report["tried"] if not one["stops"]), None)
+    alone = [one for one in report["tried"] if not one["stops"]]
+    for wanted in (alone[:1], [one for one in alone if one["ladder"] == "threshold"]):
+        listed += [one for one in wanted if one not in listed]
     rows = [
         (one["ladder"], f"{one['expected_speedup']:.2f}x", f"{one['risk']:.2%}", f"{one['speedup']:.2f}x")
-        for one in [*listed, *([] if alone is None or alone in listed else [alone])]
+        for one in listed
     ]
     count = report["tried"][0]["examples"]
     title = f"Ladders on the pilot ({count} examples): the speedup each is expected to certify, and a rung near it"

@@ -12,6 +12,7 @@ from foretell.cli import (
     audit,
     bench,
     calibrate,
+    decide,
     demo,
     distil,
     evaluate,
@@ -95,6 +96,7 @@ def program(
 app.command()(generate.generate)
 app.command()(generate.fill)
 app.command()(serve.serve)
+app.command()(decide.decide)
 app.add_typer(trace.app, name="trace")
 app.command()(recipes.recipes)
 app.command()(tasks.tasks)

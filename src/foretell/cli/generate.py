@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import sha256
 from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,6 @@ from foretell.cli.audit import AuditOptions, ClimbOptions, decode, read_supervis
 from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
 from foretell.errors import ForetellError, RequestError, whole, within
 from foretell.storage import check_writable, is_folder
-from foretell.version import __version__
 
 if TYPE_CHECKING:
     from foretell.certify.supervise import Supervisor
@@ -294,19 +292,11 @@ def deliver(
 
 def _open_ledger(output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt]) -> Ledger:
     """Return the results file, which can be continued by the same prompts, model and options, but not with traces."""
-    from foretell.cli.results import Ledger  # noqa: PLC0415
-    from foretell.engine.certificate import MODEL_FILES  # noqa: PLC0415
+    from foretell.cli.results import Ledger, run_key  # noqa: PLC0415
 
     assert output.out is not None, "the caller has checked that results go to a file"
-    names = (*MODEL_FILES, "special_tokens_map.json")
-    files = sorted({path for pattern in names for path in engine.codec.folder.glob(pattern)})
-    # Not a digest, which may take minutes.
-    stored = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    parts = (__version__, stored, engine.dtype, template, [(one.id, one.prompt) for one in asked])
-    resumable = output.trace is None
-    return Ledger(
-        output.out, [one.id for one in asked], sha256(repr(parts).encode()).hexdigest() if resumable else None
-    )
+    key = run_key(engine, template, asked) if output.trace is None else None
+    return Ledger(output.out, [one.id for one in asked], key)
 
 
 def _decode(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,17 @@ from rich.text import Text
 from foretell.cli.console import out, problem
 from foretell.cli.plain import stdout_is_unicode
 from foretell.cli.wording import count, ratio
+from foretell.engine.certificate import MODEL_FILES
 from foretell.engine.completion import Failure
 from foretell.engine.outcome import Usage
 from foretell.errors import RequestError, StorageError
 from foretell.storage import lock_file, parse_json, read_text, write_file, writing
+from foretell.version import __version__
 
 if TYPE_CHECKING:
     from foretell.engine.completion import Completion
+    from foretell.engine.engine import Engine
+    from foretell.engine.prompt_files import FilePrompt
 
 PATIENCE = 1.0  # seconds to wait for another run that writes the same file
 FINISHES = {"settled": "settled early", "eos": "reached its end", "complete": "ran to the end"}
@@ -94,6 +99,16 @@ def line_of(name: str | int, done: Completion | Failure, *, escaped: bool = Fals
     """Return one line of JSON, ASCII only if `escaped`."""
     row = {"id": name, "error": str(done)} if isinstance(done, Failure) else record(name, done)
     return json.dumps(row, ensure_ascii=escaped)
+
+
+def run_key(engine: Engine, how: object, asked: Sequence[FilePrompt]) -> str:
+    """Return a digest of the model, of how it decodes, and of the prompts: what a run that is continued must share."""
+    names = (*MODEL_FILES, "special_tokens_map.json")
+    files = sorted({path for pattern in names for path in engine.codec.folder.glob(pattern)})
+    # Not a digest of the files, which may take minutes.
+    stored = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    parts = (__version__, stored, engine.dtype, how, [(one.id, one.prompt) for one in asked])
+    return sha256(repr(parts).encode()).hexdigest()
 
 
 class Ledger:

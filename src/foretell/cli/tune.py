@@ -45,6 +45,13 @@ def tune(
         int | None, Option(help="Number of examples for the certificate (default: all others).")
     ] = None,
     work: Annotated[Path | None, Option(help="Folder for the decodings (default: next to the result).")] = None,
+    questions: Annotated[
+        Path | None, Option(help="File of questions: the prompts are inputs of typed decisions (`foretell decide`).")
+    ] = None,
+    template: Annotated[str | None, Option(help="With --questions: one of the model's templates.")] = None,
+    coverage: Annotated[
+        float, Option(help='With --questions: coverage of conformal sets, learned from prompts with an "answer".')
+    ] = 0.95,
 ) -> None:
     """Find the fastest recipe for your model and your prompts that keeps a risk you choose, with a certificate.
 
@@ -64,10 +71,12 @@ def tune(
     goal = RiskGoal(risk, confidence, loss, against=against, cost=cost)
     options = settings.pop("options")
     model = at_revision(model, settings.pop("revision"))
-    what = evaluation_for(model, task, prompts, against, out, work, options, texts=texts, **settings)
+    asked: dict[str, Any] = {"texts": texts, "questions": questions, "template": template}
+    what = evaluation_for(model, task, prompts, against, out, work, options, **asked, **settings)
     with show_stages() as stage:
         with Meter("loading") as meter:
-            plan = Tuning.prepare(what, goal, pilot=pilot, calibration=calibration, stage=stage, progress=meter.load)
+            sizes: dict[str, Any] = {"pilot": pilot, "calibration": calibration, "coverage": coverage}
+            plan = Tuning.prepare(what, goal, **sizes, stage=stage, progress=meter.load)
         note(plan.notes)
         introduce(plan.bench.engine)
         made = plan.run()

@@ -97,6 +97,7 @@ class Certificate:
     rungs: list[str]  # the recipes of the ladder, from safe to fast
     rung: int | None  # the certified one; None: nothing is certified
     version: str  # of foretell
+    decisions: dict[str, Any] | None = None  # the calibration of typed decisions; `decide.calibration` reads it
     sealed: bool = True  # whether its file has a digest
     report: dict[str, Any] | None = field(default=None, repr=False)  # tables for people, not interpreted here
 
@@ -147,6 +148,8 @@ class Certificate:
             return _move_judges(text, parse(text), lambda judge: os.path.relpath(judge, folder))
 
         shown = {name: value for name, value in asdict(self).items() if name not in ELSEWHERE}
+        if self.decisions is None:
+            del shown["decisions"]
         rungs = [beside(text) for text in self.rungs]
         content = {"foretell_tuned": FORMAT, "recipe": beside(self.recipe), "rungs": rungs, "certificate": shown}
         if self.report is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Protocol, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -24,13 +24,14 @@ from foretell.engine.options import (
     GenerateOptions,
     Options,
     RequestTemplate,
+    adapt_to_slots,
     apply_certificate,
     make_fill_template,
     make_template,
     without_text,
 )
 from foretell.engine.outcome import FailedRequest, Observer, Outcome, Usage
-from foretell.engine.prompt_kinds import KINDS, Prompt, is_ids, is_single, read_ids
+from foretell.engine.prompt_kinds import KINDS, Prompt, WrittenPrompt, is_ids, is_single, read_ids
 from foretell.engine.request import Layout, Request, derive_seed
 from foretell.engine.scheduler import Scheduler
 from foretell.engine.threads import with_threads
@@ -43,6 +44,11 @@ from foretell.models.load import BUNDLED, Progress, load_model
 from foretell.models.memory import COLUMNS, format_bytes, free_memory, row_values, tensor_bytes
 from foretell.models.packed import pack_weights, packed_share
 from foretell.models.transformer import UNBOUNDED, Transformer
+
+if TYPE_CHECKING:
+    from foretell.decide.answers import Decision
+    from foretell.decide.plan import DecideOptions
+    from foretell.decide.questions import Questions
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]
 _COUNTING = threading.Lock()
@@ -224,6 +230,37 @@ class Engine:
         return self._generate_all(map(MaskedText, text), template, trace, batch_size)
 
     @overload
+    def decide(  # type: ignore[overload-overlap]  # an empty list is both
+        self,
+        given: WrittenPrompt,
+        questions: Questions,
+        *,
+        batch_size: int = ...,
+        **options: Unpack[DecideOptions],
+    ) -> Decision: ...
+
+    @overload
+    def decide(
+        self,
+        given: Sequence[WrittenPrompt],
+        questions: Questions,
+        *,
+        batch_size: int = ...,
+        **options: Unpack[DecideOptions],
+    ) -> list[Decision]: ...
+
+    def decide(
+        self, given: Any, questions: Questions, *, batch_size: int = 8, **options: Unpack[DecideOptions]
+    ) -> Decision | list[Decision]:
+        """Answer typed questions about an input (a text or chat messages) or a list of inputs.
+
+        `questions` are a question, a list, or a mapping of names to questions; `DecideOptions` lists the keywords.
+        """
+        from foretell.decide.decide import decide  # noqa: PLC0415  a layer above, loaded when it is used
+
+        return decide(self, given, questions, batch_size, **options)
+
+    @overload
     def generate_iter(
         self,
         prompts: Iterable[tuple[Prompt, RequestTemplate]],
@@ -264,7 +301,7 @@ class Engine:
         each request.
         """
         one_of("errors", errors, ("raise", "return"), RequestError)
-        scheduler = self._scheduler(batch_size, record=trace)
+        scheduler = self.scheduler(batch_size, record=trace)
         intake = _Intake(self, scheduler, observers)
         if isinstance(prompts, Sequence):
             failed = [one for pair in prompts for one in intake.take(*pair)]
@@ -292,8 +329,12 @@ class Engine:
                         raise _name_failed([(index, done)]) from done.error
                     yield index, done
         finally:
-            with _COUNTING:
-                self.usage += scheduler.usage
+            self.count(scheduler.usage)
+
+    def count(self, usage: Usage) -> None:
+        """Add the columns of a scheduler to `usage`."""
+        with _COUNTING:
+            self.usage += usage
 
     def _finish(self, one: Outcome | FailedRequest, intake: _Intake) -> tuple[int, Completion | Failure]:
         index, prompt, template = intake.accepted.pop(one.ticket)
@@ -316,7 +357,8 @@ class Engine:
             return done
         return prompt.finish(done, outcome.request.layout, self.codec, self.spelling)
 
-    def _scheduler(self, batch_size: int, *, record: bool) -> Scheduler:
+    def scheduler(self, batch_size: int = 8, *, record: bool = False) -> Scheduler:
+        """Return an empty scheduler for this model. `record` returns a trace of every request."""
         whole("batch_size", batch_size, 1, error=RequestError)
         if not isinstance(record, bool):
             raise RequestError(f"trace must be True or False, got {show(record)}")
@@ -329,7 +371,7 @@ class Engine:
 
     def stream_template(self, prompt: Prompt, template: RequestTemplate, *, trace: bool = False) -> Iterator[Frame]:
         """Like `stream`, with options that are already resolved. Raises at once if the prompt cannot be decoded."""
-        request, scheduler = self.request(prompt, template), self._scheduler(batch_size=1, record=trace)
+        request, scheduler = self.request(prompt, template), self.scheduler(batch_size=1, record=trace)
         frames: list[Frame] = []
         scheduler.submit(request, lambda step, row: frames.append(frame_of(step, row)))
         return self._frames(prompt, request, template, scheduler, frames)
@@ -364,6 +406,11 @@ class Engine:
         """Return what a call of `fill` with these options uses for every text."""
         given = Options.of(options)
         return self._check_certificate(given, make_fill_template(given))
+
+    def slot_template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
+        """Return what a decision with these options uses for all its requests, which have layouts of their own."""
+        given = Options.of(options)
+        return self._check_certificate(given, make_fill_template(given, adapt_to_slots))
 
     def _check_pins(self, template: RequestTemplate) -> RequestTemplate:
         vocabulary = self.codec.vocab_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from string import Formatter
 from typing import Any, get_type_hints
 
 import msgspec
@@ -12,10 +13,20 @@ from tokenizers.models import BPE
 
 from foretell.engine.codec import Codec
 from foretell.engine.options import ANSWER, GenerateOptions, Options, make_template
-from foretell.errors import ModelError, RequestError, StorageError, one_of, show, unknown
+from foretell.engine.request import LONGEST
+from foretell.errors import ModelError, RequestError, StorageError, one_of, show, unknown, whole
 from foretell.models.hub import download, is_hub_id
 from foretell.models.load import BUNDLED
+from foretell.recipes.presets import parse
 from foretell.storage import convert, load_json
+
+PLACEHOLDERS = {
+    "prompt": ("input", "questions"),
+    "question": ("name", "instructions", "options"),
+    "named": ("name", "instructions", "options"),
+    "option": ("label", "text"),
+    "line": ("name", "slot"),
+}  # of a decision template
 
 NOT_THE_MODELS = {
     "recipe",
@@ -52,11 +63,58 @@ def folder_of(model: str | Path, revision: str | None = None) -> Path:
     return local
 
 
+class DecisionTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a model is asked questions: the wording of the prompt, and the text that is pinned around its answers.
+
+    The default is for models that follow instructions. Placeholders are {input}, {questions}, {name}, {instructions},
+    {options}, {label}, {text} and {slot}.
+    """
+
+    prompt: str = "{input}\n\n{questions}"
+    question: str = "{instructions}{options}"  # each question in the prompt, if there is one
+    named: str = "{name}: {instructions}{options}"  # if there are several
+    option: str = "\n{label}) {text}"  # each choice in {options}
+    between: str = "\n\n"  # two questions
+    scaffold: str = "The answer is {slot}"  # pinned around the slot of one question, or {name} of each of several
+    line: str = "{name}: {slot}"  # pinned around each of several slots, if the scaffold does not name them
+    lines: str = "\n"  # between two such lines
+    labels: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # written before choices and levels
+    numbered: bool = True  # whether more choices than labels are numbered
+    exact: bool = False  # labels are tokens of the vocabulary as they are, not texts to encode
+    yes: tuple[str, ...] = ("yes", "Yes")  # spellings; their probabilities are added
+    no: tuple[str, ...] = ("no", "No")
+    think: int = 64  # masks before the scaffold
+    trailing: int = 0  # masks after it
+    orders: int | None = None  # readings in different orders of the choices; None: a second one if the first is unsure
+    recipe: str = "full transfer=threshold(0.99) stop=prophet(tau=linear(5,5),reduce=min,over=masked,clock=tokens)"
+
+
 class LayoutsFile(msgspec.Struct, forbid_unknown_fields=True):
     """The shape of foretell.json."""
 
     default: str | None = None
     layouts: dict[str, dict[str, Any]] = {}
+    decisions: dict[str, DecisionTemplate] = {}  # by the kind of question, or by a name of their own
+
+
+def decision_templates(described: Mapping[str, Any]) -> dict[str, DecisionTemplate]:
+    """Return the templates in a foretell.json that `layouts_of` has loaded."""
+    return convert(described, LayoutsFile).decisions
+
+
+def check_template(template: DecisionTemplate) -> None:
+    """Raise RequestError if a template cannot be used."""
+    whole("think", template.think, 0, LONGEST, RequestError)
+    whole("trailing", template.trailing, 0, LONGEST, RequestError)
+    if template.orders is not None:
+        whole("orders", template.orders, 1, 2, RequestError)
+    for name in ("prompt", "question", "named", "option", "line"):
+        for _, field, _, _ in Formatter().parse(getattr(template, name)):
+            if field is not None:
+                one_of(f"placeholder in {name}", field, PLACEHOLDERS[name], RequestError)
+    if not (template.labels and template.yes and template.no):
+        raise RequestError("labels, yes and no must not be empty")
+    parse(template.recipe)
 
 
 def layouts_of(folder: Path) -> Mapping[str, Any]:
@@ -77,6 +135,9 @@ def layouts_of(folder: Path) -> Mapping[str, Any]:
         file = convert(described, LayoutsFile)
         if file.default is not None:
             one_of("layout", file.default, file.layouts)
+        for name, template in file.decisions.items():
+            where = f"{path}, decisions {show(name)}"
+            check_template(template)
         for name, layout in file.layouts.items():
             where = f"{path}, layout {show(name)}"
             convert(layout, options)

@@ -216,16 +216,22 @@ def adapt_to_fills(preset: Recipe) -> Recipe:
     return replace(preset, block_length=None, ban_eos=True)
 
 
-def make_fill_template(options: Options) -> RequestTemplate:
+def adapt_to_slots(preset: Recipe) -> Recipe:
+    """Return a preset as decisions use it: all masks are one block."""
+    return replace(preset, block_length=None)
+
+
+def make_fill_template(options: Options, adapt: Callable[[Recipe], Recipe] = adapt_to_fills) -> RequestTemplate:
     """Decide the recipe of a call that fills masks in place.
 
     By default, all masks are one block, and none becomes the end of the text (`block_length=32 ban_eos=false` in the
-    recipe's text changes that). Raises RequestError for options that describe a window: each text is its own window.
+    recipe's text changes that); `adapt` does this to presets. Raises RequestError for options that describe a window:
+    each text is its own window.
     """
     for name in FOR_WINDOWS:
         if getattr(options, name) is not None:
             raise RequestError(f"{name}={show(getattr(options, name))} is for a window after a prompt; a fill has none")
-    recipe = _recipe(options, adapt_to_fills)
+    recipe = _recipe(options, adapt)
     read_files(recipe.stop)
     whole("seed", options.seed, 0, 2**63 - 1, RequestError)
     return RequestTemplate(Layout(1, answer=(0, 1)), recipe, options.seed, fills=True)

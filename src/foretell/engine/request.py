@@ -11,6 +11,7 @@ from torch import Tensor
 
 from foretell.errors import LayoutError, RequestError, show
 from foretell.loop.parts import ALWAYS, Ledger, Meters, Recheck, Rows, Text
+from foretell.loop.slots import Slot
 from foretell.loop.spelling import Spelling
 from foretell.loop.state import DecodeState
 from foretell.recipes.recipe import Recipe
@@ -30,6 +31,7 @@ class Layout:
     pins: tuple[tuple[int, int], ...] = ()  # (offset, token id), by offset
     answer: tuple[int, int] | None = None  # (offset, length)
     padding: int = 0  # the first positions, all pinned, that are not part of the text; only without a prompt
+    slots: tuple[Slot, ...] = ()  # by offset; if there are any, other positions need not be filled
 
     def __post_init__(self) -> None:
         if not 1 <= self.length <= LONGEST:
@@ -53,6 +55,20 @@ class Layout:
                 f"an answer of {show(self.answer[1])} tokens at {show(self.answer[0])} does not fit a window of "
                 f"{self.length}"
             )
+        self._check_slots({*offsets})
+
+    def _check_slots(self, pinned: set[int]) -> None:
+        end = 0
+        for slot in self.slots:
+            if slot.offset < end or slot.end > self.length:
+                raise LayoutError(
+                    f"the slot of {slot.length} positions at {slot.offset} overlaps another one, is not in order, or "
+                    f"does not fit a window of {self.length}"
+                )
+            taken = pinned.intersection(range(slot.offset, slot.end))
+            if taken:
+                raise LayoutError(f"position {min(taken)} is pinned, but a slot needs it too")
+            end = slot.end
 
     @classmethod
     def with_suffix(cls, length: int, suffix: Sequence[int], answer_length: int, start: int | None = None) -> Layout:
@@ -118,7 +134,7 @@ def lay_out(
     prompt = torch.zeros(count, width, dtype=torch.long)
     window = torch.full((count, length), mask_id)
     valid = torch.ones(count, width + length, dtype=torch.bool)
-    pinned, declared = (torch.zeros(count, length, dtype=torch.bool) for _ in range(2))
+    pinned, declared, slotted = (torch.zeros(count, length, dtype=torch.bool) for _ in range(3))
     for row, request in enumerate(requests):
         start = width - len(request.prompt)
         valid[row, : start + request.layout.padding] = False
@@ -128,6 +144,8 @@ def lay_out(
         if request.layout.answer is not None:
             offset, size = request.layout.answer
             declared[row, offset : offset + size] = True
+        for slot in request.layout.slots:
+            slotted[row, slot.offset : slot.end] = declared[row, slot.offset : slot.end] = True
 
     def per_row(value: int | bool, *shape: int) -> Tensor:
         return torch.full((count, *shape), value, device=device)
@@ -137,8 +155,10 @@ def lay_out(
         valid=valid.to(device),
         pinned=pinned.to(device),
         declared=declared.to(device),
+        slotted=slotted.to(device),
         budget=torch.tensor([request.budget for request in requests], device=device),
         seed=torch.tensor([request.seed for request in requests], device=device),
+        slots=tuple(request.layout.slots for request in requests),
         region=recipe.region,
         block_length=recipe.block_length or length,
         mask_id=mask_id,

@@ -8,7 +8,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -20,6 +20,7 @@ from msgspec import Meta
 from foretell.engine.request import Layout, Request
 from foretell.engine.trace import STATISTICS, Trace
 from foretell.errors import ForetellError, TraceError
+from foretell.loop.slots import Slot, TokenAutomaton
 from foretell.loop.spelling import looks_spaced
 from foretell.recipes.presets import parse
 from foretell.recipes.text import untrusted
@@ -46,6 +47,7 @@ class LayoutHeader(msgspec.Struct, forbid_unknown_fields=True):
     pins: tuple[tuple[int, Id], ...]
     answer: tuple[int, int] | None
     padding: int = 0  # missing in files of version 0.1.0
+    slots: tuple[tuple[int, int], ...] = ()  # offset and length; what else a slot allowed is not stored
 
 
 class TraceHeader(msgspec.Struct, forbid_unknown_fields=True):
@@ -148,7 +150,7 @@ def _header(trace: Trace) -> dict[str, Any]:
     return {
         "steps": len(trace),
         "prompt": request.prompt,
-        "layout": asdict(request.layout),
+        "layout": _layout(request.layout),
         "recipe": str(request.recipe),
         "seed": request.seed,
         "mask_id": trace.mask_id,
@@ -157,6 +159,22 @@ def _header(trace: Trace) -> dict[str, Any]:
         "words": trace.words,
         "spaced": trace.spaced,
     }
+
+
+def _layout(layout: Layout) -> dict[str, Any]:
+    parts = asdict(replace(layout, slots=()))
+    slots = [(slot.offset, slot.length) for slot in layout.slots]
+    return parts | {"slots": slots} if slots else {name: value for name, value in parts.items() if name != "slots"}
+
+
+def _read_layout(header: LayoutHeader, tokens: torch.Tensor) -> Layout:
+    """Return the layout of a trace with these tokens [T, N]. Its slots allow what they held in the end."""
+    slots = []
+    for offset, length in header.slots:
+        held = tokens[-1, max(0, offset) : max(0, offset + length)].tolist()
+        edges = [(at, token, at + 1) for at, token in enumerate(held)]
+        slots.append(Slot(offset, length, TokenAutomaton(edges, [len(held)], max(held, default=0) + 1)))
+    return Layout(header.length, header.pins, header.answer, header.padding, tuple(slots))
 
 
 def _traces(headers: list[TraceHeader], members: dict[str, bytes]) -> Iterator[Trace]:
@@ -188,7 +206,7 @@ def _trace(header: TraceHeader, tensors: dict[str, torch.Tensor]) -> Trace:
         recipe = parse(header.recipe)
     request = Request(
         prompt=header.prompt,
-        layout=Layout(**msgspec.structs.asdict(header.layout)),
+        layout=_read_layout(header.layout, tensors["tokens"]),
         recipe=recipe,
         seed=header.seed,
     )

@@ -11,6 +11,7 @@ from foretell.evaluation.benchmark import Benchmark
 from foretell.evaluation.benchmarks import BENCHMARKS, PublicBenchmark, find
 from foretell.evaluation.benchmarks.bundled import BUNDLED
 from foretell.evaluation.benchmarks.code import Code
+from foretell.evaluation.benchmarks.decisions import Decisions
 from foretell.evaluation.benchmarks.fill import Fill
 from foretell.evaluation.benchmarks.prompts import Prompts
 from foretell.evaluation.benchmarks.without_suffix import WithoutSuffix, has_suffix
@@ -19,7 +20,7 @@ from foretell.evaluation.benchmarks.without_suffix import WithoutSuffix, has_suf
 RENAMED = {"countdown_cd4": "countdown"}
 PUBLIC: dict[str, str] = {name: name for name in BENCHMARKS if name not in BUNDLED} | RENAMED
 FREE: dict[str, str] = {f"{name}-free": known for name, known in PUBLIC.items() if has_suffix(BENCHMARKS[known])}
-OWN: dict[str, Benchmark] = {Prompts.name: Prompts(), Fill.name: Fill()}  # of the user's file
+OWN: dict[str, Benchmark] = {one.name: one for one in (Prompts(), Fill(), Decisions())}  # of the user's file
 CATALOGUE: tuple[str, ...] = (*BUNDLED, *PUBLIC, *FREE, *OWN)
 ABOUT = {
     "word": "word problems of one to five steps",
@@ -44,6 +45,7 @@ ABOUT = {
     "sudoku4x4": "public 4x4 Sudokus",
     Prompts.name: "your own prompts, from a file",
     Fill.name: "your own texts with masks",
+    Decisions.name: "your own typed decisions",
 }
 
 

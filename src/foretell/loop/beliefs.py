@@ -13,9 +13,11 @@ from torch import Tensor
 from foretell.errors import RequestError
 from foretell.loop.checks import ask_sample
 from foretell.loop.parts import Meters, Work, rows_of
+from foretell.loop.passes import SlotGroup
 from foretell.loop.protocols import Change, Precise, Readout, Sample
 from foretell.loop.reductions import Reductions, map_chunks
 from foretell.loop.view import StateView
+from foretell.loop.wrappers import select_logits
 
 FEW = 64  # positions whose logits exist at the same time if only their tokens are read
 
@@ -42,6 +44,28 @@ class PassOutput:
         """Return the state's rows and positions of pass rows `at_row` and wanted columns `at`. [n] each"""
         row = at_row if len(self.rows) == rows else self.rows[at_row]
         return row, at if self.real is None else self.query[at_row, at]
+
+
+class SlotReading:
+    """What a pass says about the slots of one group. Observers read it until the next step."""
+
+    def __init__(self, output: PassOutput, group: SlotGroup) -> None:
+        self._output, self._group = output, group
+        row, at = group.row.repeat_interleave(group.at.shape[1]), group.at.flatten()
+        logits = select_logits(output.readout, row, at, group.automaton.tokens)
+        self.logits = logits.view(*group.at.shape, -1)  # [R, W, K] of the automaton's tokens
+
+    @torch.inference_mode()
+    def of(self, row: int, offset: int) -> Tensor:
+        """Return the logits [W, K] of one slot, on the host."""
+        return self.logits[self._group.keys.index((row, offset))].cpu()
+
+    @torch.inference_mode()
+    def normalisers(self, row: int, offset: int) -> Tensor:
+        """Return log sum exp over the whole vocabulary at each position of one slot, on the host. [W]"""
+        place = self._group.keys.index((row, offset))
+        at = self._group.at[place]
+        return self._output.readout(self._group.row[place].expand_as(at), at).float().logsumexp(dim=1).cpu()
 
 
 class Readings:
@@ -128,11 +152,24 @@ class StepBeliefs:
         self._change: Change | None = None  # applied to the logits before they are measured
         self._spreads: dict[str, Tensor] = {}  # statistics asked for since the last reading
         self.tokens = torch.where(state.blank, state.draft, state.window)  # [B, N]
+        self.slots: dict[tuple[int, int], SlotReading] = {}  # by row and offset of the slot
 
     def read(self, output: PassOutput, at_row: Tensor, at: Tensor) -> None:
         """Form beliefs about the wanted columns `at` [n] of a pass's rows `at_row` [n], which have none yet."""
         if len(at):
             self._readings.append(self._read(output, at_row, at, measure=True))
+
+    def read_slots(self, output: PassOutput, group: SlotGroup) -> None:
+        """Form beliefs about the slots of a group, of which only allowed tokens have logits."""
+        reading = SlotReading(output, group)
+        width, automaton = group.at.shape[1], group.automaton
+        at_row, at = group.row.repeat_interleave(width), group.at.flatten()
+        row, position = output.locate(at_row, at, len(self.tokens))
+        scores = automaton.rank(reading.logits, self._state.window[row, position].view(-1, width))
+        values = scores.new_full((len(at), automaton.vocabulary), -torch.inf)
+        values.scatter_(1, automaton.tokens.expand(len(at), -1), scores.flatten(0, 1))
+        self._readings.append(self._note(row, position, values, None, measure=True))
+        self.slots.update(dict.fromkeys(group.keys, reading))
 
     def read_tokens(self, wanted: Tensor, *, measure: bool = False) -> None:
         """Form beliefs about the positions `wanted` [B, N] that were computed and not read yet.
@@ -166,12 +203,19 @@ class StepBeliefs:
         return len(rows) > 0
 
     def _read(self, output: PassOutput, at_row: Tensor, at: Tensor, *, measure: bool) -> Readings:
-        self._spreads.clear()
-        state = self._state
         values = output.readout(at_row, at)
         # A proposed mask would make the loop endless. A slice is used because a head may have no column for the mask.
-        values[:, state.mask_id : state.mask_id + 1] = -torch.inf
+        values[:, self._state.mask_id : self._state.mask_id + 1] = -torch.inf
         row, position = output.locate(at_row, at, len(self.tokens))
+        exact = None
+        if values.dtype in (torch.bfloat16, torch.float16) and isinstance(output.readout, Precise):
+            exact = partial(output.readout.precise, at_row, at)
+        return self._note(row, position, values, exact, measure=measure)
+
+    def _note(self, row: Tensor, position: Tensor, values: Tensor, exact: Exact | None, *, measure: bool) -> Readings:
+        """Propose tokens from the logits `values` [n, V] of some positions [n]."""
+        self._spreads.clear()
+        state = self._state
         self._seen[row, position] = True
         if measure:
             self._measured[row, position] = True
@@ -180,9 +224,6 @@ class StepBeliefs:
         proposed = ask_sample(self._sample, logits, state, row, position)
         tokens = torch.where(state.blank[row, position], proposed, self.tokens[row, position])
         self.tokens[row, position] = tokens
-        exact = None
-        if values.dtype in (torch.bfloat16, torch.float16) and isinstance(output.readout, Precise):
-            exact = partial(output.readout.precise, at_row, at)
         return Readings(row, position, tokens, logits, exact)
 
     @torch.inference_mode()
@@ -213,6 +254,7 @@ class StepBeliefs:
     def release(self) -> None:
         """Free the passes and their logits. Statistics that were read by now stay."""
         self._outputs, self._readings, self._released = [], [], True
+        self.slots.clear()
 
     def transform(self, change: Change) -> StepBeliefs:
         """Return the same proposals with the statistics of changed logits; the least certainty once they are freed."""

@@ -138,10 +138,13 @@ def _find_answer(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe) -> De
 
 
 def choose(beliefs: StepBeliefs, state: DecodeState, recipe: Recipe, verdict: Verdict) -> Move:
-    """Choose what to fill and what to mask again. A settled answer, or the end of the budget, fills everything left."""
-    last = ~state.done & (state.step + 1 >= state.budget)
+    """Choose what to fill and what to mask again.
+
+    A settled answer, or the end of the budget, fills everything left; in rows with slots, only the slots.
+    """
+    last = ~state.done & state.last
     commits = verdict.settled | state.checking | last
-    rest = commits[:, None] & state.masked
+    rest = commits[:, None] & state.masked & ~state.scratch
     scores = ask_score(recipe.score, beliefs, state).masked_fill(~state.eligible, -torch.inf)
     chosen = ask_transfer(recipe.transfer, scores, beliefs, state) & state.eligible
     forced = (last & ~verdict.settled & ~state.checking)[:, None] & rest & ~chosen

@@ -28,6 +28,8 @@ def run_passes(model: Denoiser, state: StateView, recipe: Recipe, plan: StepPlan
     beliefs = StepBeliefs(outputs, state, recipe.sample, partial(_run_everything, denoiser, state), work)
     for output, one in zip(outputs, plan.passes, strict=True):
         beliefs.read(output, *one.read)
+        for group in one.slots:
+            beliefs.read_slots(output, group)
     return beliefs
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretell.loop.slots import Slot
 from foretell.loop.spelling import Spelling
 
 ALWAYS = torch.iinfo(torch.long).max  # the age of an answer whose place is known from the start
@@ -61,8 +62,10 @@ class Rows:
     valid: Tensor  # [B, L] false on padding
     pinned: Tensor  # [B, N] true on tokens that the request fixed in advance
     declared: Tensor  # [B, N] true on the answer region that the request's layout declares
+    slotted: Tensor  # [B, N] true on the positions of slots
     budget: Tensor  # [B] T_max
     seed: Tensor  # [B] randomness of the row, so that batching never changes a result
+    slots: tuple[tuple[Slot, ...], ...]  # of each row
     # Shared by all rows:
     region: AnswerRegion
     block_length: int
@@ -104,8 +107,24 @@ class Rows:
 
     @cached_property
     def pinned_later(self) -> Tensor:
-        """[B, N] positions with a pinned token there or after them."""
-        return self.pinned.flip(1).cumsum(dim=1).flip(1) > 0
+        """[B, N] positions with a pinned token or a slot there or after them."""
+        return (self.pinned | self.slotted).flip(1).cumsum(dim=1).flip(1) > 0
+
+    @cached_property
+    def scratch(self) -> Tensor:
+        """[B, N] positions outside the slots of rows that have slots. They need not be filled."""
+        return self.slotted.any(dim=1, keepdim=True) & ~self.slotted & ~self.pinned
+
+    @cached_property
+    def slotted_on_host(self) -> Tensor | None:
+        """[B, N] the same as `slotted`, in host memory; None if no row has slots."""
+        if not any(self.slots):
+            return None
+        grid = torch.zeros(self.slotted.shape, dtype=torch.bool)
+        for row, slots in enumerate(self.slots):
+            for slot in slots:
+                grid[row, slot.offset : slot.end] = True
+        return grid
 
     @cached_property
     def blocks(self) -> Tensor:

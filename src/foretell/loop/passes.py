@@ -12,7 +12,17 @@ from torch import Tensor
 from foretell.loop.checks import ask_cache, ask_reads
 from foretell.loop.parts import Plan
 from foretell.loop.protocols import Recipe
+from foretell.loop.slots import Slot, TokenAutomaton
 from foretell.loop.view import StateView
+
+
+class SlotGroup(NamedTuple):
+    """Slots of one automaton and length in the rows of a pass."""
+
+    automaton: TokenAutomaton
+    keys: tuple[tuple[int, int], ...]  # row of the state and offset of each slot
+    row: Tensor  # [R] rows of the pass
+    at: Tensor  # [R, W] columns of the pass's query
 
 
 class Pass(NamedTuple):
@@ -23,6 +33,7 @@ class Pass(NamedTuple):
     real: Tensor | None  # [b, w] true on a row's own positions; None means the whole window, in order
     prompt: bool  # whether the prompt is computed as well
     read: tuple[Tensor, Tensor]  # [n] each, the rows of the pass and the columns of `query` that policies read
+    slots: tuple[SlotGroup, ...]  # their positions are read too, and not part of `read`
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ def plan_step(state: StateView, recipe: Recipe, heard: Tensor | None = None, fai
     watched = (
         torch.where(state.checking[:, None], state.recheck.committed, ask_reads(recipe.stop, state)) & alive[:, None]
     )
-    wanted = state.eligible | watched
+    wanted = state.eligible | watched | (state.rows.slotted & alive[:, None])
     plan = complete_plan(ask_cache(recipe.cache, state), wanted, state)
     host = _fetch(state, plan, wanted, heard, failed)
     return StepPlan(
@@ -71,7 +82,7 @@ def plan_step(state: StateView, recipe: Recipe, heard: Tensor | None = None, fai
 
 def _fetch(state: StateView, plan: Plan, wanted: Tensor, heard: Tensor | None, failed: Tensor | None) -> _OnHost:
     done = state.done
-    ending = ~done & (state.checking | (state.step + 1 >= state.budget))
+    ending = ~done & (state.checking | state.last)
     flags = (
         done,
         ending,
@@ -102,8 +113,10 @@ def full_pass(rows: Sequence[int], wanted: Tensor, visible: Tensor | None, state
     """Make a pass over everything `visible` [B, N] of some rows. `visible` and `wanted` [B, N] are on the host."""
     if visible is not None:
         return _partial_pass(rows, wanted, visible, state, prompt=True)
-    read = wanted[list(rows)].nonzero(as_tuple=True)
-    return Pass(_to_rows(rows, state), state.positions.expand(len(rows), -1), None, True, _to_device(read, state))
+    read = _without_slots(wanted, state)[list(rows)].nonzero(as_tuple=True)
+    groups = _group_slots(rows, None, state)
+    query = state.positions.expand(len(rows), -1)
+    return Pass(_to_rows(rows, state), query, None, True, _to_device(read, state), groups)
 
 
 def _partial_pass(rows: Sequence[int], wanted: Tensor, inside: Tensor, state: StateView, *, prompt: bool) -> Pass:
@@ -118,9 +131,33 @@ def _partial_pass(rows: Sequence[int], wanted: Tensor, inside: Tensor, state: St
     query = mine.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width]
     real = torch.arange(width) < count
     query = query if prompt else torch.where(real, query, query[:, :1])
-    read = (wanted[list(rows)].gather(1, query) & real).nonzero(as_tuple=True)
+    read = (_without_slots(wanted, state)[list(rows)].gather(1, query) & real).nonzero(as_tuple=True)
+    groups = _group_slots(rows, query, state)
     query, real = _to_device((query, real), state)
-    return Pass(_to_rows(rows, state), query, real, prompt, _to_device(read, state))
+    return Pass(_to_rows(rows, state), query, real, prompt, _to_device(read, state), groups)
+
+
+def _without_slots(wanted: Tensor, state: StateView) -> Tensor:
+    slotted = state.rows.slotted_on_host
+    return wanted if slotted is None else wanted & ~slotted
+
+
+def _group_slots(rows: Sequence[int], query: Tensor | None, state: StateView) -> tuple[SlotGroup, ...]:
+    """Group the slots of some rows, and find their positions in the query [b, w] of a pass; None: the whole window."""
+    found: dict[tuple[int, int], list[tuple[int, int, Slot]]] = {}
+    for place, row in enumerate(rows):
+        for slot in state.rows.slots[row]:
+            found.setdefault((id(slot.automaton), slot.length), []).append((place, row, slot))
+    made = []
+    for group in found.values():
+        places = torch.tensor([place for place, _, _ in group])
+        at = torch.stack([torch.arange(slot.offset, slot.end) for _, _, slot in group])
+        if query is not None:  # a slot's positions are wanted, so each of them is in the query
+            at = (query[places][:, None, :] == at[..., None]).to(torch.int8).argmax(dim=2)
+        places, at = _to_device((places, at), state)
+        automaton = group[0][2].automaton.on(state.window.device)
+        made.append(SlotGroup(automaton, tuple((one, slot.offset) for _, one, slot in group), places, at))
+    return tuple(made)
 
 
 def _to_rows(chosen: Sequence[int], state: StateView) -> Tensor:

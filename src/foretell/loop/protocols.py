@@ -49,6 +49,14 @@ class Precise(Protocol):
         """Return the logits [n, k] of `tokens` [n, k]."""
 
 
+@runtime_checkable
+class Selective(Protocol):
+    """A readout that can compute the logits of a few tokens without those of the rest of the vocabulary."""
+
+    def select(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+        """Return the logits [n, k] of `tokens` [k] at each of the n positions, in float32 or better."""
+
+
 class Denoiser(Protocol):
     """A diffusion language model: a function from a noisy canvas to logits."""
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from foretell.loop.parts import Move, Work, tensors_of
+from foretell.loop.slots import Slot
 from foretell.loop.view import StateView
 
 PARTS = ("rows", "text", "ledger", "recheck", "meters")
@@ -41,7 +42,7 @@ class DecodeState(StateView):
         """Write the end token where nothing is computed: after the end of a text that is done."""
         if not (self.rows.stop_at_eos and self.end_ids):
             return self
-        after = self.blank & self.done[:, None]
+        after = self.blank & self.done[:, None] & ~self.scratch
         window, draft = (each.masked_fill(after, self.end_ids[0]) for each in (self.window, self.draft))
         return self.with_text(window=window, draft=draft)
 
@@ -54,9 +55,10 @@ class DecodeState(StateView):
         index = torch.tensor(rows, device=self.window.device)
         if self.store is not None:
             self.store.keep(rows)
-        return self._with_tensors(
+        kept = self._with_tensors(
             {part: {name: value[index] for name, value in mine.items()} for part, mine in self._tensors().items()}
         )
+        return kept._with_slots([self.rows.slots[row] for row in rows])
 
     def join(self, fresh: DecodeState) -> DecodeState:
         """Append the rows of a batch that has not started. Prompts are padded to the wider of the two."""
@@ -70,7 +72,7 @@ class DecodeState(StateView):
         )
         if self.store is not None:
             self.store.grow(*joined.valid.shape)
-        return joined
+        return joined._with_slots([*self.rows.slots, *fresh.rows.slots])
 
     def trim(self, prompt: int) -> DecodeState:
         """Return a state with `prompt` columns before the window; removed columns must be padding in every row."""
@@ -80,6 +82,9 @@ class DecodeState(StateView):
 
     def _widen(self, prompt: int) -> DecodeState:
         return self if prompt == self.prompt_length else replace(self, rows=self.rows.widen(prompt))
+
+    def _with_slots(self, slots: Sequence[tuple[Slot, ...]]) -> DecodeState:
+        return replace(self, rows=replace(self.rows, slots=tuple(slots)))
 
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return the tensors of every part, by part and name."""

@@ -40,6 +40,11 @@ class StateView:
         return self.rows.declared
 
     @property
+    def scratch(self) -> Tensor:
+        """[B, N] positions that need not be filled: all outside the slots, in rows that have slots."""
+        return self.rows.scratch
+
+    @property
     def valid(self) -> Tensor:
         """[B, L] false on padding."""
         return self.rows.valid
@@ -152,7 +157,12 @@ class StateView:
     @cached_property
     def done(self) -> Tensor:
         """[B] rows with nothing left to fill or to check."""
-        return ~(self.masked.any(dim=1) | self.checking)
+        return ~((self.masked & ~self.scratch).any(dim=1) | self.checking)
+
+    @cached_property
+    def last(self) -> Tensor:
+        """[B] rows whose next step is the last one of their budget."""
+        return self.step + 1 >= self.budget
 
     @cached_property
     def progress(self) -> Tensor:
@@ -182,8 +192,8 @@ class StateView:
 
     @cached_property
     def eligible(self) -> Tensor:
-        """[B, N] masks that may be filled now: those of the current block."""
-        return self.masked & self.in_block
+        """[B, N] masks that may be filled now: those of the current block, without scratch in the last step."""
+        return self.masked & self.in_block & ~(self.scratch & self.last[:, None])
 
     def due(self, block: Tensor) -> Tensor:
         """Return the step by which `block` ([B] or [B, N]) and all before it must be filled."""

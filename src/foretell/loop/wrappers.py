@@ -14,7 +14,7 @@ from torch import Tensor
 
 from foretell.errors import ModelError, RequestError
 from foretell.loop.parts import KVStore
-from foretell.loop.protocols import Denoiser, Inputs, Precise, Readout
+from foretell.loop.protocols import Denoiser, Inputs, Precise, Readout, Selective
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,12 @@ class _Contrast:
         )
         return conditional + self.scale * (conditional - unconditional)
 
+    def select(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+        conditional, unconditional = (
+            select_logits(side, row, at, tokens) for side in (self.conditional, self.unconditional)
+        )
+        return conditional + self.scale * (conditional - unconditional)
+
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
@@ -197,9 +203,23 @@ class _Banned:
     def precise(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
         return _logits_of(self.inner, row, at, tokens)  # a banned token is never among the best
 
+    def select(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+        return select_logits(self.inner, row, at, tokens)  # a slot says itself which tokens it allows
+
 
 def _logits_of(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
     """Return the logits of a few tokens, in float32 if the readout supports it. [n, k]"""
     if isinstance(readout, Precise):
         return readout.precise(row, at, tokens)
     return readout(row, at).gather(-1, tokens).float()
+
+
+def select_logits(readout: Readout, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+    """Return the logits of `tokens` [k] at each position, in float32 or better. [n, k]
+
+    The others are not computed if the readout can leave them out.
+    """
+    if isinstance(readout, Selective):
+        return readout.select(row, at, tokens)
+    logits = readout(row, at).index_select(1, tokens)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -176,6 +176,13 @@ class Hidden:
         """Implements `protocols.Precise`."""
         return torch.einsum("nd,nkd->nk", self.states[row, at].float(), self.head.weight[tokens].float())
 
+    def select(self, row: Tensor, at: Tensor, tokens: Tensor) -> Tensor:
+        """Implements `protocols.Selective`. A packed head without its rows computes all logits."""
+        dtype = torch.promote_types(self.states.dtype, torch.float32)
+        if self.head.weight.is_meta:
+            return self(row, at).index_select(1, tokens).to(dtype)
+        return F.linear(self.states[row, at].to(dtype), self.head.weight[tokens].to(dtype))
+
 
 class Transformer(nn.Module):
     """Implements `protocols.Denoiser`."""

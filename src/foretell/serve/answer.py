@@ -13,7 +13,7 @@ from foretell.errors import ForetellError
 from foretell.serve.bodies import ChatBody, CompletionBody
 from foretell.serve.choice import Choice
 from foretell.serve.dialects import Dialect, describe_draft, describe_work, envelope, usage_of
-from foretell.serve.mailbox import Committed, Done, Draft, Event, Failed, Mailbox, Scores
+from foretell.serve.mailbox import Committed, Done, Draft, Event, Failed, Mailbox, Scores, wait_for_events
 from foretell.serve.problems import Problem, problem_of
 from foretell.serve.service import Run, Service
 from foretell.serve.worker import Ticket, Worker
@@ -56,6 +56,14 @@ class Answer:
         self._tickets.clear()
 
     @property
+    def route(self) -> str:
+        return self.dialect.route
+
+    @property
+    def streams(self) -> bool:
+        return bool(self.body.stream)
+
+    @property
     def passes(self) -> int:
         return sum(one.forwards for choice in self.choices for one in choice.completions)
 
@@ -70,30 +78,22 @@ class Answer:
     async def _events(self) -> AsyncIterator[tuple[int, Event] | None]:
         """Yield the events of all choices until all are done; None if nothing happens for a while.
 
-        Raises Problem if a choice fails or the time is over.
+        Raises Problem if a choice fails, and TimeoutError if the time is over.
         """
-        deadline = self.arrived + self.service.limits.timeout
-        while any(choice.reason is None for choice in self.choices):
-            left = deadline - time.perf_counter()
-            if left <= 0:
-                raise Problem(
-                    504,
-                    f"the answer took more than {self.service.limits.timeout:g} seconds, the limit of this server",
-                    code="timeout",
-                    headers={"x-should-retry": "false"},
-                )
-            events = await self._box.get(min(left, KEEP_ALIVE))
-            if not events:
-                yield None
-            for index, event in events:
-                self._take(index, event)
-                yield index, event
+
+        def finished() -> bool:
+            return all(choice.reason is not None for choice in self.choices)
+
+        async for one in wait_for_events(self._box, self.service.limits.timeout, KEEP_ALIVE, finished):
+            if one is not None:
+                self._take(*one)
+            yield one
 
     def _take(self, index: int, event: Event) -> None:
         """Note what an event changes. A window that leaves the text unfinished is followed by another."""
         choice = self.choices[index]
         if isinstance(event, Failed):
-            raise _problem_of(event.error)
+            raise problem_of_failure(event.error)
         if isinstance(event, Scores):
             choice.add_scores(event)
         if not isinstance(event, Done):
@@ -113,11 +113,7 @@ class Answer:
             self._submit([index])
 
     def _count_finished(self) -> None:
-        metrics = self.service.metrics
-        metrics.tokens.inc(self.tokens)
-        metrics.prompt_tokens.inc(self._prompt_tokens)
-        for queued in self._queued:
-            metrics.queued.observe(queued)
+        self.service.metrics.count_tokens(self._prompt_tokens, self.tokens, self._queued)
 
     @property
     def _prompt_tokens(self) -> int:
@@ -189,7 +185,7 @@ def describe_wait(worker: Worker, tickets: Iterable[Ticket]) -> str:
     return f"queued {place}" if place else "keep-alive"
 
 
-def _problem_of(error: Exception) -> Problem:
+def problem_of_failure(error: Exception) -> Problem:
     """Return what a client is told about a request that failed; a bug's message is not shown."""
     if isinstance(error, ForetellError):
         return problem_of(error)

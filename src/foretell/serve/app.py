@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from foretell.certify.supervise import Supervisor
 from foretell.engine.engine import Engine
 from foretell.errors import ForetellError
-from foretell.serve.answer import Answer
-from foretell.serve.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, read_body
-from foretell.serve.dialects import Chat, Dialect, Text
+from foretell.serve.bodies import DetokenizeBody, TokenizeBody, read_body
 from foretell.serve.guard import Access, Guard
 from foretell.serve.metrics import Metrics
 from foretell.serve.offers import Offers
 from foretell.serve.page import page_routes
 from foretell.serve.problems import Problem, problem_of
 from foretell.serve.reply import Json
+from foretell.serve.respond import PREPARE, answer_request
 from foretell.serve.service import Limits, Service
 from foretell.serve.worker import Worker
 
 GRACE = 30.0  # seconds that running requests get when the server stops
-T = TypeVar("T")
 
 
 def app(
@@ -86,12 +80,8 @@ def app(
 
 
 def _api_routes(service: Service) -> list[BaseRoute]:
-    made: list[BaseRoute] = [
-        Route(dialect.route, partial(_complete, service, dialect, kind), methods=["POST"])
-        for dialect, kind in ((Chat(), ChatBody), (Text(), CompletionBody))
-    ]
     return [
-        *made,
+        *(Route(route, partial(answer_request, service, route), methods=["POST"]) for route in PREPARE),
         Route("/v1/models", partial(_models, service)),
         Route("/v1/models/{name:path}", partial(_model, service)),
         Route("/tokenize", partial(_tokenize, service), methods=["POST"]),
@@ -100,110 +90,6 @@ def _api_routes(service: Service) -> list[BaseRoute]:
         Route("/ready", partial(_ready, service)),
         Route("/metrics", partial(_metrics, service)),
     ]
-
-
-async def _complete(
-    service: Service, dialect: Dialect, kind: type[ChatBody | CompletionBody], request: Request
-) -> Response | _Stream:
-    began, outcome, streaming = time.perf_counter(), "ok", False
-    answer: Answer | None = None
-    try:
-        body, notes = read_body(await request.body(), kind)
-        choices = await run_in_threadpool(service.prepare, body, notes)
-        answer = Answer(service, dialect, body, choices, began)
-        answer.start()
-        if body.stream:
-            streaming = True  # it is closed when the stream ends
-            return _Stream(answer)
-        return Json(await _unless_left(request, answer.respond()))
-    except Problem as problem:
-        outcome = "refused" if problem.status < 500 else "failed"
-        raise
-    except ClientDisconnect:
-        outcome = "left"
-        return Response(status_code=499)
-    finally:
-        if not streaming:
-            _close(service, dialect, answer, outcome, began, request.scope)
-
-
-def _close(service: Service, dialect: Dialect, answer: Answer | None, outcome: str, began: float, scope: Scope) -> None:
-    """Drop what is left of a request, count it, and describe it for the log."""
-    service.metrics.requests.labels(dialect.route, outcome).inc()
-    service.metrics.latency.observe(time.perf_counter() - began)
-    if answer is None:
-        return
-    answer.close()
-    scope["state"]["work"] = f" {outcome}, {answer.tokens} tokens, {answer.passes} passes, {answer.recipe}"
-
-
-async def _unless_left(request: Request, work: Awaitable[T]) -> T:
-    """Return the result of some work. Raises ClientDisconnect, and cancels the work, if the client leaves.
-
-    The body has been read, so the only message that can still arrive is the disconnect.
-    """
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
-    try:
-        done, _ = await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if working not in done:
-            raise ClientDisconnect
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-class _Stream(Response):
-    """Server-sent events of an answer, until it is done or the client leaves."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(
-            media_type="text/event-stream", headers={"cache-control": "no-cache", "x-accel-buffering": "no"}
-        )
-        del self.headers["content-length"]
-        self.answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer, outcome = self.answer, "failed"
-        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
-        sending = asyncio.ensure_future(self._send(send))
-        try:
-            await asyncio.wait({leaving, sending}, return_when=asyncio.FIRST_COMPLETED)
-            outcome = sending.result() if sending.done() else "left"
-        except OSError:  # the connection is closed
-            outcome = "left"
-        finally:
-            sending.cancel()
-            leaving.cancel()
-            _close(answer.service, answer.dialect, answer, outcome, answer.arrived, scope)
-
-    async def _send(self, send: Send) -> str:
-        """Send all chunks, and return how it ended."""
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        outcome = "ok"
-        try:
-            async for chunk in self.answer.stream():
-                await _send_event(send, f": {chunk}".encode() if isinstance(chunk, str) else _data(chunk))
-            await _send_event(send, b"data: [DONE]")
-        except Problem as problem:
-            outcome = "refused" if problem.status < 500 else "failed"
-            await _send_event(send, _data(problem.body()))
-        await send({"type": "http.response.body", "body": b""})
-        return outcome
-
-
-def _data(value: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(value)
-
-
-async def _send_event(send: Send, line: bytes) -> None:
-    await send({"type": "http.response.body", "body": line + b"\n\n", "more_body": True})
 
 
 def _describe_model(service: Service) -> dict[str, Any]:

@@ -36,8 +36,9 @@ REFUSED = {
     "moderation": "leave it out; nothing is moderated",
     "prediction": "leave it out; to keep known text in place, pin it with answer_suffix",
     "presence_penalty": "leave it out; a diffusion model fills positions in any order, so nothing is counted",
+    "prompt_cache_options": "leave it out; prompts are not cached between requests",
     "reasoning_effort": "choose a recipe instead: a slower one takes more steps",
-    "response_format": 'only {"type": "text"} is served',
+    "response_format": "only chat completions have one",
     "store": "leave it out; nothing is stored",
     "tool_choice": 'only "none" is served',
     "tools": "leave it out; tools are not called",
@@ -52,7 +53,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 # Parameters that are about the caller's bookkeeping. They change no answer, and a note in the response says so.
 WITHOUT_EFFECT = (
-    *("metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+    *("metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention"),
     *("safety_identifier", "service_tier", "user"),
 )
 
@@ -112,6 +113,25 @@ class ChatBody(Body, kw_only=True):
     suffix: str | None = None  # another name of answer_suffix
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MOST_LOGPROBS)] | None = None
+    response_format: dict[str, Any] | None = None
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON schema that the answer has to follow. Raises Problem for other formats than text."""
+        given = self.response_format or {"type": "text"}
+        if given == {"type": "text"}:
+            return None
+        found = given.get("json_schema")
+        if given.get("type") == "json_schema" and isinstance(found, dict) and isinstance(found.get("schema"), dict):
+            schema: dict[str, Any] = found["schema"]
+            return schema
+        raise Problem(
+            400,
+            f"response_format={show(given)} is not supported: give a closed JSON schema, "
+            '{"type": "json_schema", "json_schema": {"name": ..., "schema": ...}}, or {"type": "text"}',
+            param="response_format",
+            code="unsupported",
+        )
 
     @property
     def cap(self) -> int | None:

@@ -98,8 +98,11 @@ def _spell(token: int, spelling: Spelling) -> str:
 
 def usage_of(choices: Sequence[Choice], prompts: int) -> dict[str, int]:
     """Return the tokens of a request; a prompt with several answers counts once."""
-    made = sum(choice.count for choice in choices)
-    return {"prompt_tokens": prompts, "completion_tokens": made, "total_tokens": prompts + made}
+    return count_usage(prompts, sum(choice.count for choice in choices))
+
+
+def count_usage(prompt: int, made: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
 
 
 def describe_work(choice: Choice, queued: float, name: str | None) -> dict[str, Any]:

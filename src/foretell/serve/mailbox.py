@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 from foretell.engine.completion import Frame
 from foretell.engine.outcome import Outcome
@@ -41,6 +44,14 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
+class Preview:
+    """Probabilities of the labels of a decision after a step."""
+
+    step: int
+    labels: dict[str, dict[Any, float]]  # by the question's name
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     outcome: Outcome
     recipe: str  # what decoded it, which a supervisor may have chosen
@@ -52,7 +63,7 @@ class Failed:
     error: ForetellError | Exception
 
 
-Event = Draft | Committed | Scores | Done | Failed
+Event = Draft | Committed | Scores | Preview | Done | Failed
 
 
 class Mailbox:
@@ -69,7 +80,7 @@ class Mailbox:
         """Add an event of choice `index`. Any thread may call this, and it never waits."""
         with self._lock:
             self._events.append((index, event))
-            if isinstance(event, Draft):
+            if isinstance(event, Draft | Preview):
                 self._drafts += 1
                 if self._drafts > MOST_DRAFTS:
                     self._drop_oldest_draft()
@@ -78,7 +89,7 @@ class Mailbox:
 
     def _drop_oldest_draft(self) -> None:
         for place, (_, event) in enumerate(self._events):
-            if isinstance(event, Draft):
+            if isinstance(event, Draft | Preview):
                 del self._events[place]
                 self._drafts -= 1
                 return
@@ -93,3 +104,22 @@ class Mailbox:
             self._drafts = 0
             self._ready.clear()
         return events
+
+
+async def wait_for_events(
+    box: Mailbox, seconds: float, quiet: float, finished: Callable[[], bool]
+) -> AsyncIterator[tuple[int, Event] | None]:
+    """Yield events until it is `finished`; None whenever nothing happened for `quiet` seconds.
+
+    Raises TimeoutError after `seconds`.
+    """
+    deadline = time.perf_counter() + seconds
+    while not finished():
+        left = deadline - time.perf_counter()
+        if left <= 0:
+            raise TimeoutError
+        events = await box.get(min(left, quiet))
+        if not events:
+            yield None
+        for one in events:
+            yield one

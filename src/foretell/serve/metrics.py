@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from foretell.certify.supervise import Supervisor
 from foretell.engine.completion import Completion
+from foretell.engine.outcome import Outcome
 from foretell.serve.worker import Worker
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, inf)
@@ -55,6 +56,20 @@ class Metrics:
         self.rate.observe(done.tokens_per_forward)
         self.needed.inc(done.columns_needed)
         self.computed.inc(done.columns_computed)
+
+    def count_tokens(self, prompt: int, made: int, queued: Sequence[float]) -> None:
+        """Count a finished request: its tokens, and how long each of its parts waited."""
+        self.prompt_tokens.inc(prompt)
+        self.tokens.inc(made)
+        for seconds in queued:
+            self.queued.observe(seconds)
+
+    def count_outcome(self, outcome: Outcome) -> None:
+        """Count the work of one canvas of a decision."""
+        self.steps.inc(outcome.steps)
+        self.forwards.inc(outcome.forwards)
+        self.needed.inc(outcome.usage.columns_needed)
+        self.computed.inc(outcome.usage.columns_computed)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -99,6 +99,15 @@ class Offers:
             parse(offer.text).adjusted(*split_recipe(f"full {text}")[1])  # raises if a parameter is unknown
         return offer, text
 
+    def recipe(self, asked: str) -> str | Certificate:
+        """Return an offered recipe by its name, with its numeric settings; a certificate takes none."""
+        offer, settings = self.find(asked)
+        if settings is None:
+            return offer.recipe
+        if isinstance(offer.recipe, Certificate):
+            raise RequestError(f"recipe={show(asked)}: a certified recipe takes no settings here")
+        return f"{offer.recipe} {settings}"
+
     def _split(self, asked: str) -> tuple[str, list[str]]:
         """Return the longest offered name that the text begins with, and the words after it."""
         found = [name for name in self.each if asked.startswith(f"{name} ")]

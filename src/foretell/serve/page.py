@@ -14,6 +14,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from torch import Tensor
 
+from foretell.decide.plan import DecisionPlan
+from foretell.decide.questions import Predicate
 from foretell.engine.engine import Engine
 from foretell.errors import ForetellError
 from foretell.loop.checks import ask_stop
@@ -23,7 +25,7 @@ from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.recipes.text import format_value
 from foretell.serve.bodies import ReplayBody, read_body
-from foretell.serve.examples import find_examples
+from foretell.serve.examples import find_decision_examples, find_examples
 from foretell.serve.offers import find_rules
 from foretell.serve.problems import Problem, problem_of
 from foretell.serve.reply import Json
@@ -76,6 +78,8 @@ async def _info(service: Service, _: Request) -> Response:
             "context": engine.context,
             "chat": engine.codec.template is not None,
             "key": service.needs_key,
+            "decisions": True,
+            "together": asks_together(engine),
             "recipes": [
                 {
                     "name": one.name,
@@ -91,6 +95,7 @@ async def _info(service: Service, _: Request) -> Response:
                 for name, one in described.items()
             ],
             "examples": [one._asdict() for one in find_examples(engine)],
+            "decision_examples": [one._asdict() for one in find_decision_examples(engine)],
             "rules": [
                 {"name": name, "about": describe_rule(rule), "rule": format_value(rule)}
                 for name, rule in find_rules().items()
@@ -98,6 +103,15 @@ async def _info(service: Service, _: Request) -> Response:
             ],
         }
     )
+
+
+def asks_together(engine: Engine) -> bool:
+    """Return whether a model's words suffice to ask several questions on one canvas."""
+    try:
+        DecisionPlan.prepare(engine, {"q1": Predicate(), "q2": Predicate()})
+    except ForetellError:
+        return False
+    return True
 
 
 def describe_rule(rule: Stop) -> str:

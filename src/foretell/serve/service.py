@@ -227,7 +227,8 @@ class Service:
                 alternatives=body.alternatives,
             )
         supervised = FilePrompt(name, body.messages) if self._is_supervised(body, choice) else None  # type: ignore[union-attr]  # only chats are
-        return Ticket(choice.request, choice.template, put, watcher, bool(body.trace), supervised)
+        observers = () if watcher is None else (watcher,)
+        return Ticket(choice.request, choice.template, put, observers, bool(body.trace), supervised)
 
     def _is_supervised(self, body: ChatBody | CompletionBody, choice: Choice) -> bool:
         """Return whether audits may decide how a choice is decoded: its first window, with nothing but defaults."""

@@ -15,14 +15,13 @@ from foretell.certify.supervise import Supervisor, Task
 from foretell.engine.completion import Completion, Failure
 from foretell.engine.engine import Engine
 from foretell.engine.options import RequestTemplate
-from foretell.engine.outcome import FailedRequest, Outcome
+from foretell.engine.outcome import FailedRequest, Observer, Outcome
 from foretell.engine.prompt_files import FilePrompt
 from foretell.engine.request import Request
 from foretell.engine.scheduler import Scheduler
 from foretell.errors import ForetellError
 from foretell.serve.mailbox import Done, Event, Failed
 from foretell.serve.problems import busy
-from foretell.serve.watcher import Watcher
 
 LOG = logging.getLogger("foretell.serve")
 
@@ -34,7 +33,7 @@ class Ticket:
     request: Request
     template: RequestTemplate
     put: Callable[[Event], None]  # receives its events, in the worker's thread
-    watcher: Watcher | None = None
+    observers: tuple[Observer, ...] = ()
     record: bool = False  # return a trace
     supervised: FilePrompt | None = None  # the prompt, if the supervisor decides how it is decoded
     arrived: float = field(default_factory=time.perf_counter)
@@ -177,9 +176,8 @@ class Worker:
             self._schedule(extra)
 
     def _schedule(self, ticket: Ticket) -> None:
-        observers = () if ticket.watcher is None else (ticket.watcher,)
         try:
-            ticket.number = self._scheduler.submit(ticket.request, *observers, record=ticket.record)
+            ticket.number = self._scheduler.submit(ticket.request, *ticket.observers, record=ticket.record)
         except ForetellError as error:  # e.g. the model has no cache
             self._end(ticket, Failed(error))
             return
@@ -190,8 +188,6 @@ class Worker:
             return  # it is done; after a failure, its number may be another request's
         if ticket.task is not None and self.supervisor is not None and self.supervisor.awaits(ticket.task):
             ticket.put = _ignore  # an audit needs its result, and later audits wait for it
-            if ticket.watcher is not None:
-                ticket.watcher.put = _ignore
             return
         self._scheduler.cancel(ticket.number)
         del self._tickets[ticket.number]

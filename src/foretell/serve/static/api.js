@@ -1,4 +1,4 @@
-// Talks to the server: what it offers, decodings as a stream of drafts, and replays of recorded runs.
+// Talks to the server: what it offers, decodings and decisions as streams, and replays of recorded runs.
 
 const KEY = "foretell-key";
 
@@ -59,6 +59,20 @@ async function* readEvents(response) {
   }
 }
 
+// Hand every chunk of a stream to `onChunk`, and every sign of waiting to `onQueue(place)`. An error in it is thrown.
+async function followStream(response, onChunk, onQueue) {
+  for await (const { data, comment } of readEvents(response)) {
+    if (comment !== undefined) {
+      const place = /^queued (\d+)/.exec(comment);
+      onQueue(place ? Number(place[1]) : null);
+    } else if (data !== "[DONE]") {
+      const chunk = JSON.parse(data);
+      if (chunk.error) throw new ServerError(chunk.error.message, response.status);
+      onChunk(chunk);
+    }
+  }
+}
+
 function bodyOf(info, { prompt, recipe, layout, suffix, length }, trace) {
   const text = info.chat ? { messages: [{ role: "user", content: prompt }] } : { prompt };
   const body = { model: info.model, ...text, stream: true, drafts: "positions", recipe };
@@ -73,20 +87,25 @@ function bodyOf(info, { prompt, recipe, layout, suffix, length }, trace) {
 export async function recordRun(info, settings, { trace = false, signal, onFrame = () => {}, onQueue = () => {} } = {}) {
   const run = { model: info.model, prompt: settings.prompt, recipe: settings.recipe, date: new Date().toISOString().slice(0, 10), frames: [], done: null, replay: null };
   const response = await post(info.chat ? "v1/chat/completions" : "v1/completions", bodyOf(info, settings, trace), signal);
-  for await (const { data, comment } of readEvents(response)) {
-    if (comment !== undefined) {
-      const place = /^queued (\d+)/.exec(comment);
-      onQueue(place ? Number(place[1]) : null);
-    } else if (data !== "[DONE]") {
-      const chunk = JSON.parse(data);
-      if (chunk.error) throw new ServerError(chunk.error.message, response.status);
-      if (chunk.foretell) run.done = chunk.foretell;
-      if (chunk.draft) {
-        run.frames.push(chunk.draft);
-        onFrame(run);
-      }
+  await followStream(response, chunk => {
+    if (chunk.foretell) run.done = chunk.foretell;
+    if (chunk.draft) {
+      run.frames.push(chunk.draft);
+      onFrame(run);
     }
-  }
+  }, onQueue);
   if (!run.done) throw new ServerError("The connection ended before the run did.", 0);
   return run;
+}
+
+// Decide questions about a text and return the response. `onPreview(probabilities by question)` follows each step.
+export async function makeDecision(info, { input, questions, unsure }, { signal, onPreview, onQueue }) {
+  let decision = null;
+  const response = await post("v1/decisions", { model: info.model, input, questions, on_unsure: unsure, stream: true }, signal);
+  await followStream(response, chunk => {
+    if (chunk.object === "decision") decision = chunk;
+    else onPreview(chunk.questions);
+  }, onQueue);
+  if (!decision) throw new ServerError("The connection ended before the decision was made.", 0);
+  return decision;
 }

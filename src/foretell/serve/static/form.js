@@ -1,11 +1,11 @@
-// The form that all views share: prompt, examples, recipe, layout and the text pinned before the answer.
+// The frame that all forms share, and the form of a decoding: prompt, examples, recipe, layout and pinned text.
 
 import { readKey, storeKey } from "./api.js";
 import { el } from "./dom.js";
 
 let forms = 0;
 
-function createField(label, control, note = null) {
+export function createField(label, control, note = null) {
   const id = `field-${++forms}`;
   control.id = id;
   if (note) {
@@ -15,7 +15,7 @@ function createField(label, control, note = null) {
   return el("div", { class: "field" }, el("label", { for: id }, label), control, note);
 }
 
-function createPick(options, chosen) {
+export function createPick(options, chosen) {
   const pick = el("select", {}, ...options.map(({ value, text }) => el("option", { value }, text)));
   pick.value = chosen;
   return pick;
@@ -36,11 +36,12 @@ function createRecipe(info, label, chosen) {
 }
 
 // One button per task; further clicks go through its examples.
-function createChips(info, onPick) {
-  const tasks = [...new Set(info.examples.map(({ task }) => task))];
+export function createChips(examples, onPick) {
+  if (!examples.length) return null;
+  const tasks = [...new Set(examples.map(({ task }) => task))];
   const seen = Object.fromEntries(tasks.map(task => [task, -1]));
   return el("div", { class: "chips", role: "group", "aria-label": "Examples" }, ...tasks.map(task => el("button", { type: "button", class: "small", on: { click: () => {
-    const own = info.examples.filter(example => example.task === task);
+    const own = examples.filter(example => example.task === task);
     seen[task] = (seen[task] + 1) % own.length;
     onPick(own[seen[task]]);
   } } }, task)));
@@ -55,6 +56,39 @@ export function windowOf(info, settings) {
   return info.layouts.find(({ name }) => name === settings.layout)?.window ?? 64;
 }
 
+// A form with a button that starts and stops, and a field for the server's key. `text` is the field that must not be
+// blank; `check()` may give fields a complaint; `onRun()` starts and `onStop()` ends a run.
+export function createFrame(info, { label, verb, text, content, check = () => {}, onRun, onStop }) {
+  let busy = false;
+  const key = info.key ? el("input", { type: "password", autocomplete: "off", required: true, placeholder: "kept until you close this tab", value: readKey(), on: { input: () => storeKey(key.value.trim()) } }) : null;
+  const go = el("button", { type: "submit", class: "go" }, verb);
+  const node = el("form", { class: "card form", "aria-label": label, on: { submit: event => { event.preventDefault(); start(); } } },
+    key && createField("API key of this server", key), ...content, el("div", { class: "foot" }, go));
+
+  function start() {
+    if (busy) return onStop();
+    if (!text.value.trim()) text.value = "";
+    check();
+    return node.reportValidity() ? onRun() : null;
+  }
+
+  node.addEventListener("keydown", event => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.tagName === "TEXTAREA") start();
+  });
+  return {
+    node, start,
+    startIfIdle: () => (busy ? null : start()),
+    setBusy(now) {
+      busy = now;
+      go.textContent = now ? "Stop" : verb;
+      go.classList.toggle("stop", now);
+    },
+    askForKey() {
+      key?.focus();
+    },
+  };
+}
+
 // `recipes` names the recipe fields: [{name, label, chosen}]. `onRun(settings)` starts, `onStop()` ends a run.
 export function createForm(info, { recipes, verb, onRun, onStop }) {
   const prompt = el("textarea", { rows: 4, spellcheck: "false", required: true, placeholder: info.chat ? "Ask something that has an answer" : "A text for the model to continue" });
@@ -63,11 +97,8 @@ export function createForm(info, { recipes, verb, onRun, onStop }) {
   const layout = info.layouts.length ? createPick(info.layouts.map(({ name, window }) => ({ value: name, text: `${name} (${window} tokens)` })), usual) : null;
   const suffix = el("input", { type: "text", placeholder: "The answer is" });
   const length = el("input", { type: "number", min: 1, max: info.context, placeholder: "as the layout says" });
-  const key = info.key ? el("input", { type: "password", autocomplete: "off", required: true, placeholder: "kept until you close this tab", value: readKey(), on: { input: () => storeKey(key.value.trim()) } }) : null;
-  const go = el("button", { type: "submit", class: "go" }, verb);
   const more = el("details", {}, el("summary", {}, "Where the answer stands"),
     layout && createField("Layout", layout), createField("Text pinned before the answer", suffix), createField("Length of the answer, in tokens", length));
-  let busy = false;
 
   function settings() {
     const found = { prompt: prompt.value, layout: layout?.value, suffix: suffix.value.trim(), length: length.value };
@@ -87,32 +118,13 @@ export function createForm(info, { recipes, verb, onRun, onStop }) {
     }
   }
 
-  function start() {
-    if (busy) return onStop();
-    if (!prompt.value.trim()) prompt.value = "";
-    if (!node.reportValidity()) return null;
-    return onRun(settings());
-  }
-
   const pick = example => {
     fill({ prompt: example.prompt, layout: example.layout, suffix: "", length: "" });
-    if (!busy) start();
+    frame.startIfIdle();
   };
-  const node = el("form", { class: "card form", "aria-label": "What to decode", on: { submit: event => { event.preventDefault(); start(); } } },
-    key && createField("API key of this server", key), createField("Prompt", prompt), info.examples.length ? createChips(info, pick) : null,
-    ...fields.map(({ field }) => field), more, go);
-  prompt.addEventListener("keydown", event => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) start();
+  const frame = createFrame(info, {
+    label: "What to decode", verb, text: prompt, onRun: () => onRun(settings()), onStop,
+    content: [createField("Prompt", prompt), createChips(info.examples, pick), ...fields.map(({ field }) => field), more],
   });
-  return {
-    node, settings, fill, start, pick,
-    setBusy(now) {
-      busy = now;
-      go.textContent = now ? "Stop" : verb;
-      go.classList.toggle("stop", now);
-    },
-    askForKey() {
-      key?.focus();
-    },
-  };
+  return { ...frame, settings, fill, pick };
 }

@@ -1,6 +1,6 @@
 // Keeps the view and its settings in the address, so that a run can be shared.
 
-const NAMES = ["prompt", "recipe", "against", "layout", "suffix", "length"];
+const NAMES = ["prompt", "recipe", "against", "layout", "suffix", "length", "questions", "unsure"];
 
 export function readFragment() {
   const [view, query = ""] = location.hash.slice(1).split("?");

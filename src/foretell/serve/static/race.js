@@ -69,7 +69,7 @@ function mount(root, info) {
   const transport = createTransport({ show: draw, noun: "Time", fastest: TICK, say: at => inSeconds(timeAt(at)) });
   const board = el("section", { class: "card clock", "aria-label": "Clock" }, el("div", { class: "figure key" }, clock, pace), el("div", { class: "slot" }, verdict, status.node), transport.node);
   const stack = el("div", { class: "stack", hidden: true }, board, el("div", { class: "lanes" }, left.node, right.node));
-  const welcome = createWelcome(info, { title: "Same model, same prompt, two clocks.", text: "One recipe writes every step. The other stops when the answer is settled. See which answers first, and whether they agree.", onPick: form.pick });
+  const welcome = createWelcome(info.examples, { title: "Same model, same prompt, two clocks.", text: "One recipe writes every step. The other stops when the answer is settled. See which answers first, and whether they agree.", onPick: form.pick });
   const runner = createRunner({ form, status, work });
   root.append(form.node, el("div", { class: "results" }, welcome, stack));
 

@@ -8,10 +8,10 @@ function lookOf(prompt) {
 }
 
 // The page before the first run.
-export function createWelcome(info, { title, text, onPick }) {
-  const cards = info.examples.map(example => el("button", { type: "button", class: "example", on: { click: () => onPick(example) } },
+export function createWelcome(examples, { title, text, onPick, begin = "Write a prompt to begin." }) {
+  const cards = examples.map(example => el("button", { type: "button", class: "example", on: { click: () => onPick(example) } },
     el("span", { class: "task" }, example.task), example.about ? el("span", { class: "note" }, example.about) : null, el("span", { class: `words ${lookOf(example.prompt)}` }, example.prompt)));
-  const invite = info.examples.length ? "Pick a problem that this model knows, or write your own." : "Write a prompt to begin.";
+  const invite = examples.length ? "Pick a problem that this model knows, or write your own." : begin;
   return el("section", { class: "welcome", "aria-label": "Examples" }, el("h2", { class: "hero" }, title), el("p", { class: "lead" }, text),
     el("p", { class: "note" }, invite), el("div", { class: "examples" }, ...cards));
 }

@@ -5,8 +5,9 @@ import { calm, el, icon } from "./dom.js";
 const LIVE_PACE = 120, SLOWEST = 420, WHOLE = 5000; // milliseconds per step; a whole run takes about five seconds
 const SPEEDS = [[0.25, "¼ speed"], [0.5, "½ speed"], [1, "normal"], [2, "double"], [8, "fast"]];
 
-// `show(at)` draws a step, `say(at, count)` names it; no step is shorter than `fastest` milliseconds.
-export function createTransport({ show, noun = "Step", fastest = 70, say = (at, count) => `step ${at + 1} of ${count}` }) {
+// `show(at)` draws a step, `say(at, count)` names it; no step is shorter than `fastest` milliseconds, nor than `live`
+// while the run goes on.
+export function createTransport({ show, noun = "Step", fastest = 70, live = LIVE_PACE, say = (at, count) => `step ${at + 1} of ${count}` }) {
   let count = 0, at = -1, playing = false, complete = false, timer = null, speed = 1;
   const toggle = el("button", { type: "button", class: "round", on: { click: () => (playing ? pause() : play()) } });
   const back = el("button", { type: "button", class: "round", "aria-label": "One step back", on: { click: () => seek(at - 1) } }, icon("back"));
@@ -36,7 +37,7 @@ export function createTransport({ show, noun = "Step", fastest = 70, say = (at, 
   }
 
   function pace() {
-    const usual = complete ? Math.min(SLOWEST, Math.max(fastest, WHOLE / count)) : LIVE_PACE;
+    const usual = complete ? Math.min(SLOWEST, Math.max(fastest, WHOLE / count)) : live;
     return usual / speed;
   }
 

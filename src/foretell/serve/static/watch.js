@@ -38,7 +38,7 @@ function mount(root, info) {
   gauge.side.classList.add("tall");
   const figures = el("section", { class: "card figures", "aria-label": "What it saved" }, saved.node, steps.node, answer.node, filled.node);
   const stack = el("div", { class: "stack", hidden: true }, figures, text.node, gauge.node);
-  const welcome = createWelcome(info, { title: "It knows the answer before it has written it.",
+  const welcome = createWelcome(info.examples, { title: "It knows the answer before it has written it.",
     text: "A diffusion language model fills a masked text in any order. Watch it settle on an answer, and see every step that is no longer needed.", onPick: form.pick });
   const runner = createRunner({ form, status, work });
   root.append(form.node, el("div", { class: "results" }, welcome, stack));

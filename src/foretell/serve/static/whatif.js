@@ -15,7 +15,7 @@ function mount(root, info) {
   const form = createForm(info, { recipes: [], verb: "Decode in full", onRun: start, onStop: () => runner.stop() });
   const status = createStatus(), progress = el("section", { class: "card", "aria-label": "Progress", hidden: true }, status.node);
   const stack = el("div", { class: "stack" });
-  const welcome = createWelcome(info, { title: "What if it had stopped sooner?", text: "Decode once in full. Then move the threshold and see where the run would have stopped, with which answer. The model is not needed again.", onPick: form.pick });
+  const welcome = createWelcome(info.examples, { title: "What if it had stopped sooner?", text: "Decode once in full. Then move the threshold and see where the run would have stopped, with which answer. The model is not needed again.", onPick: form.pick });
   const runner = createRunner({ form, status, work });
   root.append(form.node, el("div", { class: "results" }, welcome, progress, stack));
 

@@ -1,0 +1,159 @@
+"""`foretell decide`: answer typed questions about one input or a file of inputs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Exit, Option
+
+from foretell.cli.model import Device, Dtype, Model, Revision, at_revision
+from foretell.errors import ForetellError, RequestError
+from foretell.storage import check_writable, load_json
+
+if TYPE_CHECKING:
+    from foretell.decide.answers import Decision
+    from foretell.decide.plan import DecisionPlan
+    from foretell.engine.prompt_files import FilePrompt
+
+UNSURE = "If the best label is less likely than --sure: answer (default), abstain, or full (spend the remaining steps)."
+
+
+def _option(text: str, *names: str) -> Any:
+    return Option(*names, help=text)
+
+
+def decide(
+    model: Model,
+    text: Annotated[str | None, Argument(help="The input; - reads it from standard input.")] = None,
+    choice: Annotated[str | None, _option("Choices, separated by commas.")] = None,
+    yes_no: Annotated[bool, _option("A question that is answered with yes or no.", "--yes-no")] = False,
+    score: Annotated[str | None, _option("Levels from the lowest to the highest, separated by commas.")] = None,
+    integer: Annotated[int | None, _option("A whole number with up to this many digits.")] = None,
+    ask: Annotated[str, _option("The question itself.", "--ask", "-q")] = "",
+    questions: Annotated[Path | None, _option("File of questions as JSON, instead of one question.")] = None,
+    file: Annotated[str | None, _option("File of inputs: JSON lines, or .txt with one per line; - for stdin.")] = None,
+    out: Annotated[Path | None, _option("File to write JSON lines to, instead of stdout.")] = None,
+    json_: Annotated[bool, _option("Print one JSON object per line.", "--json")] = False,
+    recipe: Annotated[
+        str | None, _option("Preset, full recipe, or tuned .json (default: the template's).", "--recipe", "-r")
+    ] = None,
+    template: Annotated[str | None, _option("One of the model's templates (default: by the kind of question).")] = None,
+    think: Annotated[int | None, _option("Masks to think in before the answers (default: the template's).")] = None,
+    steps: Annotated[int | None, _option("Maximum number of steps (default: one per mask).")] = None,
+    orders: Annotated[int | None, _option("2 also reads the choices in reversed order; 1 does not.")] = None,
+    on_unsure: Annotated[str, _option(UNSURE)] = "answer",
+    sure: Annotated[float, _option("Probability from which a label is sure.")] = 0.9,
+    on_mismatch: Annotated[str, _option("If a tuned recipe is not for this model: warn, full or fail.")] = "warn",
+    batch_size: Annotated[int, _option("Number of inputs decoded together.")] = 8,
+    revision: Revision = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    threads: Annotated[int | None, _option("Number of torch threads (default: 1 for small models).")] = None,
+) -> None:
+    """Answer a typed question, or a file of them, with the probability of every label.
+
+    With --out it is safe to interrupt: run the same command again to resume.
+
+    foretell decide tiny "Tom has 3 boxes with 4 apples each. He eats 5." -q "How many apples are left?" --integer 2
+    """
+    from foretell.cli.console import note  # noqa: PLC0415
+    from foretell.cli.model import introduce, open_engine  # noqa: PLC0415
+    from foretell.cli.prompts import gather  # noqa: PLC0415
+    from foretell.decide.plan import DecisionPlan  # noqa: PLC0415
+
+    asked = read_questions(ask, choice, score, integer, questions, yes_no=yes_no)
+    inputs = gather(text, file)
+    if out is not None:
+        check_writable(out)
+    engine = open_engine(at_revision(model, revision), device, dtype, threads)
+    given: dict[str, Any] = {"template": template, "think": think, "recipe": recipe, "steps": steps, "orders": orders}
+    given |= {"on_unsure": on_unsure, "sure": sure}
+    if on_mismatch != "warn":
+        given["on_mismatch"] = on_mismatch
+    plan = DecisionPlan.prepare(engine, asked, **given)
+    if not inputs[0].where:  # the input was an argument, not a line of a file
+        plan.start(inputs[0].prompt)
+    note(plan.base.notes)
+    introduce(engine)
+    if deliver(plan, inputs, batch_size, out, as_json=json_):
+        raise Exit(code=1)
+
+
+def read_questions(
+    ask: str, choice: str | None, score: str | None, integer: int | None, questions: Path | None, *, yes_no: bool
+) -> Any:
+    """Return the questions of a command. Raises RequestError unless exactly one way to ask is used."""
+    from foretell.decide.questions import Choice, Integer, Predicate, Score  # noqa: PLC0415
+    from foretell.decide.wire import parse_questions  # noqa: PLC0415
+
+    ways = {"--choice": choice, "--score": score, "--integer": integer, "--questions": questions}
+    used = [name for name, value in (ways | {"--yes-no": yes_no or None}).items() if value is not None]
+    if len(used) != 1:
+        got = f"got {' and '.join(used)}" if used else "got none"
+        raise RequestError(f"give one of --choice, --yes-no, --score, --integer and --questions, {got}")
+    if questions is not None:
+        return parse_questions(load_json(questions, "file of questions", RequestError))
+    if choice is not None:
+        return Choice(ask, [one.strip() for one in choice.split(",")])
+    if score is not None:
+        return Score(ask, [one.strip() for one in score.split(",")])
+    return Predicate(ask) if integer is None else Integer(ask, integer)
+
+
+def deliver(plan: DecisionPlan, asked: list[FilePrompt], batch_size: int, out: Path | None, *, as_json: bool) -> int:
+    """Decide, and write or print each decision as soon as it is done. Return the number of failed inputs."""
+    from foretell.cli.console import problem, say  # noqa: PLC0415
+    from foretell.cli.results import Ledger, run_key  # noqa: PLC0415
+    from foretell.decide.decide import decide_iter  # noqa: PLC0415
+
+    failed = 0
+    with ExitStack() as stack:
+        ledger = None
+        if out is not None:
+            key = run_key(plan.engine, plan.describe(), asked)
+            ledger = stack.enter_context(Ledger(out, [one.id for one in asked], key))
+            if ledger.lines:
+                say(f"{len(ledger.lines)} results of an interrupted run kept", style="dim")
+            failed = ledger.failed
+            asked = [one for one in asked if str(one.id) not in ledger.lines]
+        for index, done in decide_iter(plan.engine, [one.prompt for one in asked], plan, batch_size):
+            one = asked[index]
+            if isinstance(done, ForetellError):
+                failed += 1
+                problem(f"error: {one.where + ': ' if one.where else ''}{done}")
+            row = {"id": one.id} | ({"error": str(done)} if isinstance(done, ForetellError) else done.to_json())
+            if ledger is not None:
+                ledger.add(one.id, json.dumps(row, ensure_ascii=False))
+            elif as_json:
+                print(json.dumps(row), flush=True)
+            elif not isinstance(done, ForetellError):
+                show(done, one.id if len(asked) > 1 else None)
+    return failed
+
+
+def show(done: Decision, name: str | int | None) -> None:
+    """Print a decision: one line per answer, with bars for its labels, and its cost."""
+    from rich.text import Text  # noqa: PLC0415
+
+    from foretell.cli.console import out  # noqa: PLC0415
+
+    console = out()
+    if name is not None:
+        console.print(Text(f"[{name}]", style="bold"))
+    for one in done.answers.values():
+        console.print(Text(f"{one.name}: {_shown(one.value)}", style="bold"), soft_wrap=True)
+        shares: dict[Any, float] = getattr(one, "probabilities", None) or {}
+        if hasattr(one, "probability"):
+            shares = {"yes" if isinstance(one.value, bool) or one.value is None else "this text": one.probability}
+        for label, share in sorted(shares.items(), key=lambda pair: -pair[1])[:10]:
+            console.print(Text(f"  {share:7.2%} {'█' * round(20 * share):<20} {_shown(label)}"), soft_wrap=True)
+    mass = [one.label_mass for one in done.answers.values() if one.label_mass is not None]
+    about = f" · label mass {min(mass):.2%}" if mass else ""
+    console.print(Text(f"{done.steps} steps · {done.forwards} forwards · {done.seconds:.2f} s{about}", style="dim"))
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

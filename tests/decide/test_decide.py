@@ -1,0 +1,343 @@
+"""Typed decisions: kinds, probabilities, second readings, stages, and the rounds that a server drives."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import foretell
+from foretell.decide.answers import ChoiceAnswer, ObjectAnswer, PredicateAnswer, ScoreAnswer, TextAnswer
+from foretell.decide.grammar import find_grammar
+from foretell.decide.objects import Object
+from foretell.decide.plan import DecisionPlan
+from foretell.decide.questions import Choice, Integer, Predicate, Score, Text
+from foretell.engine.engine import Engine, load
+from foretell.engine.folder import DecisionTemplate
+from foretell.engine.request import Request, lay_out
+from foretell.errors import RequestError
+from foretell.loop.protocols import Inputs
+from foretell.policies.stop.never import Never
+from tests.decide.models import make_codec, make_engine
+
+INPUT = "Tom has 3 boxes with 4 apples each. He eats 5."
+ASK = "How many apples are left?"
+RANGES = ["0 to 19", "20 to 34", "35 to 60", "61 to 99"]
+PLAIN = DecisionTemplate(prompt="{input}", scaffold="= {slot}", think=3, orders=1)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return load("tiny")
+
+
+@pytest.fixture(scope="module")
+def random() -> Engine:
+    return make_engine(0)
+
+
+def test_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    from foretell import Choice, load
+
+    engine = load("tiny")
+    decision = engine.decide(INPUT, Choice(ASK, RANGES))
+    print(decision.value, decision.answer)
+    assert capsys.readouterr().out.startswith("0 to 19")
+
+
+def test_every_kind_of_the_bundled_model(tiny: Engine) -> None:
+    choice = tiny.decide(INPUT, Choice(ASK, RANGES)).answer
+    assert isinstance(choice, ChoiceAnswer)
+    assert choice.value == "0 to 19"
+    assert sum(choice.probabilities.values()) == pytest.approx(1)
+    best = max(choice.probabilities.values())
+    assert choice.confidence == pytest.approx((4 * best - 1) / 3)
+    assert choice.label_mass is not None
+    assert 0.9 < choice.label_mass <= 1
+    assert choice.gap > 4
+    assert choice.forwards < 6
+    assert tiny.decide(INPUT, Integer(ASK)).value == 7
+    score = tiny.decide(INPUT, Score(ASK, RANGES)).answer
+    assert isinstance(score, ScoreAnswer)
+    assert score.level == "0 to 19"
+    p = np.array(list(score.probabilities.values()))
+    assert score.value == pytest.approx(float((p * np.arange(4)).sum()))
+    assert score.confidence == pytest.approx(1 - float((p * np.arange(4)).sum()))  # D is 1 for four levels
+    yes = tiny.decide(f"{INPUT} {ASK} A) 0 to 19 B) 20 to 34 C) 35 to 60 D) 61 to 99", Predicate()).answer
+    assert isinstance(yes, PredicateAnswer)
+    assert yes.value is True
+    assert yes.probability > 0.9
+
+
+def test_one_token_probabilities_are_those_of_the_model(tiny: Engine) -> None:
+    plan = DecisionPlan.prepare(tiny, Choice(ASK, RANGES), steps=1)
+    (ask,) = plan.start(INPUT).asks
+    state = lay_out([ask.request], tiny.model.mask_id)
+    columns = torch.arange(state.canvas.shape[1])[None]
+    with torch.inference_mode():
+        inputs = Inputs(state.canvas, columns, state.valid, columns, columns, prompt=state.prompt_length)
+        logits = tiny.model(inputs)(torch.tensor([0]), torch.tensor([columns.shape[1] - 1]))[0]
+    letters = [tiny.codec.encode(letter)[0] for letter in "ABCD"]
+    answer: Any = tiny.decide(INPUT, Choice(ASK, RANGES), steps=1).answer
+    assert list(answer.probabilities.values()) == pytest.approx(logits[letters].softmax(0).tolist(), abs=1e-5)
+    assert answer.label_mass == pytest.approx(float(logits.softmax(0)[letters].sum()), abs=1e-5)
+    assert tiny.decide(INPUT, Choice(ASK, RANGES), steps=1, label_mass=False).answer.label_mass is None
+
+
+def test_a_batch_equals_single_decisions(tiny: Engine) -> None:
+    inputs = [INPUT, "Ann has 12 pens. She finds 20.", "Leo has 6 bags with 9 nuts each."]
+    together = tiny.decide(inputs, Integer(ASK), batch_size=2)
+    alone = [tiny.decide(one, Integer(ASK)) for one in inputs]
+    for one, other in zip(together, alone, strict=True):
+        assert one.value == other.value
+        assert one.forwards == other.forwards
+
+
+def test_room_to_think_changes_answers(tiny: Engine) -> None:
+    plan = [DecisionPlan.prepare(tiny, Choice(ASK, RANGES), think=size) for size in (0, 28)]
+    lengths = [one.start(INPUT).asks[0].request.layout.length for one in plan]
+    assert lengths == [4, 32]
+    with pytest.raises(RequestError, match="think must be from 0"):
+        tiny.decide(INPUT, Integer(), think=-1)
+
+
+def test_two_orders_are_averaged(tiny: Engine) -> None:
+    first, both = (tiny.decide(INPUT, Choice(ASK, RANGES), steps=1, orders=orders) for orders in (1, 2))
+    turned = tiny.decide(INPUT, Choice(ASK, RANGES[::-1]), steps=1, orders=1)
+    answer: Any = both.answer
+    for name in RANGES:
+        mean = (first.answer.probabilities[name] + turned.answer.probabilities[name]) / 2  # type: ignore[union-attr]
+        assert answer.probabilities[name] == pytest.approx(mean, abs=1e-6)
+    assert (answer.reads, answer.forwards, both.forwards) == (2, 2, 2)
+
+
+def test_a_second_order_only_where_the_first_is_unsure(random: Engine) -> None:
+    template = DecisionTemplate(prompt="{input}{questions}", scaffold="= {slot}", think=0)
+    reads = {
+        sure: random.decide("x", Choice("?", ["a", "b"]), template=template, steps=1, sure=sure).answer.reads
+        for sure in (0.0, 1.0)
+    }
+    assert reads == {0.0: 1, 1.0: 2}
+
+
+def test_unsure_answers_abstain_or_spend_the_remaining_steps(tiny: Engine) -> None:
+    asked = Choice(ASK, RANGES)
+    quiet = tiny.decide(INPUT, asked, steps=1, on_unsure="abstain", sure=1.0)
+    assert quiet.value is None
+    assert quiet.answer.abstained
+    longer = tiny.decide(INPUT, asked, steps=1, on_unsure="full", sure=1.0)
+    assert longer.value == "0 to 19"
+    assert longer.answer.exhausted
+    assert longer.forwards > 10
+    assert not tiny.decide(INPUT, asked, steps=1, on_unsure="full", sure=0.0).answer.exhausted
+
+
+def test_later_questions_see_earlier_answers(random: Engine) -> None:
+    asked: dict[str, Any] = {"b": Choice("?", ["x", "y"], depends_on="a"), "a": Integer("?", 1)}
+    plan = DecisionPlan.prepare(random, asked, template=PLAIN)
+    (first,) = plan.start("z").asks
+    assert first.canvas.specs.keys() == {"a"}
+    decision = random.decide("z", asked, template=PLAIN)
+    pinned = random.codec.encode(f"a: {decision.answers['a'].value}\nb:")
+    second = plan._canvas({"b": asked["b"]}, {"a": str(decision.answers["a"].value)}).layout
+    assert [token for _, token in second.pins] == pinned
+    assert list(decision.answers) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "says"),
+    [
+        ({}, {}, "there is no question"),
+        ("what", {}, "questions are one question, a list or a mapping"),
+        ({"a": "b"}, {}, "a is not a question but 'b'"),
+        ({"a": Integer(depends_on="b")}, {}, "a depends on 'b'"),
+        ({"a": Integer(depends_on="b"), "b": Integer(depends_on="a")}, {}, "depend on each other in a circle"),
+        (Choice("", ["a", "b", "c", "d", "e"]), {}, "the labels A, B, C, D, too few for 5 choices"),
+        (Integer(), {"template": "none"}, "unknown template 'none'"),
+        (Integer(), {"on_unsure": "guess"}, "unknown on_unsure 'guess'"),
+        (Integer(), {"orders": 3}, "orders must be from 1 to 2"),
+        (Integer(), {"thinking": 3}, "thinking"),
+        (Integer(), {"recipe": "full sample=gumbel(1.0)"}, "sample must be greedy"),
+        (Integer(), {"recipe": "prophet"}, "a mean gap hides"),
+        (Integer(), {"recipe": "full region=delimiter"}, "nothing is searched for"),
+    ],
+)
+def test_impossible_decisions(tiny: Engine, asked: Any, options: Any, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        tiny.decide(INPUT, asked, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Choice("", ["a"]), "the number of choices must be from 2 to 255"),
+        (lambda: Choice("", ["a", "a"]), "choices must differ"),
+        (lambda: Choice("", "ab"), "choices must be a list"),
+        (lambda: Choice("", [1, 2]), "a choice must be a text, true or false, got 1"),  # type: ignore[list-item]
+        (lambda: Integer("", 5), "digits must be from 1 to 4"),
+        (lambda: Text("", ""), "a regex must be a text"),
+        (lambda: Score(3, ["a", "b"]), "instructions must be a text, got 3"),  # type: ignore[arg-type]
+        (lambda: Object({}), "needs fields"),
+    ],
+)
+def test_impossible_questions(make: Any, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        make()
+
+
+def test_the_chain_rule_equals_enumeration(random: Engine) -> None:
+    words = ["red", "reed", "ab", "a", "blue"]
+    plan = DecisionPlan.prepare(random, Choice("?", words, read="words"), template=PLAIN, steps=1)
+    job = plan.start("x")
+    (ask,) = job.asks
+    scheduler = random.scheduler()
+    scheduler.submit(ask.request, ask.reader)
+    (outcome,) = scheduler.run()
+    sequences = ask.canvas.specs["q1"].sequences  # type: ignore[union-attr]
+    nodes = job.finish(ask, outcome)
+    assert len(nodes) == len({one[:size] for one in sequences for size in range(len(one))})
+    slot = ask.request.layout.slots[0]
+
+    def log_probability(tokens: tuple[int, ...]) -> float:
+        """Score one label by itself, a forward pass per token."""
+        total, window = 0.0, list(outcome.tokens)
+        window[slot.offset : slot.end] = [random.model.mask_id] * slot.length
+        for at, token in enumerate(tokens):
+            canvas = torch.tensor([[*ask.request.prompt, *window]])
+            columns = torch.arange(canvas.shape[1])[None]
+            with torch.inference_mode():
+                readout = random.model(Inputs(canvas, columns, columns >= 0, columns, columns))
+                place = torch.tensor([len(ask.request.prompt) + slot.offset + at])
+                total += float(readout(torch.tensor([0]), place)[0].log_softmax(0)[token])
+            window[slot.offset + at] = token
+        return total
+
+    scores = torch.tensor([log_probability(one) for one in sequences], dtype=torch.float64)
+    answer: Any = random.decide("x", Choice("?", words, read="words"), template=PLAIN, steps=1).answer
+    assert list(answer.probabilities.values()) == pytest.approx(scores.softmax(0).tolist(), rel=1e-4)
+    assert answer.label_mass == pytest.approx(float(scores.exp().sum()), rel=1e-4)
+    assert answer.forwards == 1 + len(nodes)
+
+
+def test_sums_over_a_grammar_equal_enumeration() -> None:
+    codec = make_codec()
+    regex = "(ab)*c?a{1,2}"
+    grammar = find_grammar(regex, 4, codec)
+    chance = torch.Generator().manual_seed(0)
+    tokens = grammar.automaton.tokens.tolist()
+    logs = torch.randn(grammar.length, len(tokens), generator=chance).log_softmax(dim=1)
+    allowed = [one for one in product(tokens, repeat=grammar.length) if grammar.automaton.sequence(one) is not None]
+    for one in product(tokens, repeat=grammar.length):
+        size = one.index(1) if 1 in one else len(one)  # 1 is the end of text
+        padded = all(token == 1 for token in one[size:])
+        assert (one in allowed) == (padded and re.fullmatch(regex, codec.decode(one)) is not None)
+        assert one not in allowed or grammar.decode(one, codec) == codec.decode(one)
+    totals = [sum(float(logs[at, tokens.index(token)]) for at, token in enumerate(one)) for one in allowed]
+    assert grammar.automaton.log_sum(logs) == pytest.approx(math.log(sum(map(math.exp, totals))), abs=1e-6)
+    share = grammar.log_probability(allowed[0], logs)
+    assert share == pytest.approx(totals[0] - math.log(sum(map(math.exp, totals))), abs=1e-6)
+
+
+def test_texts_match(random: Engine, tiny: Engine) -> None:
+    answer = random.decide("x", Text("?", "(red|blue)[0-9]{2}", tokens=12), template=PLAIN).answer
+    assert isinstance(answer, TextAnswer)
+    assert answer.value[:-2] in ("red", "blue")
+    assert 0 < answer.probability <= 1
+    assert tiny.decide(INPUT, Text(ASK, "(Tom|Ann) has [0-9]+ apples", tokens=6)).value.split()[1] == "has"
+    free = tiny.decide(INPUT, Text(ASK, tokens=4)).answer
+    assert isinstance(free.value, str)
+
+
+def test_objects(random: Engine) -> None:
+    asked = Object(
+        {
+            "colour": Choice("which?", ["red", "blue"]),
+            "sure": Predicate(),
+            "inner": {"n": Integer(digits=1), "level": Score("", ["low", "high"]), "name": Text("", "[a-c]{2}")},
+        }
+    )
+    decision = random.decide("x", {"o": asked}, template=PLAIN)
+    value = decision.value
+    assert value["colour"] in ("red", "blue")
+    assert isinstance(value["sure"], bool)
+    assert set(value["inner"]) == {"n", "level", "name"}
+    answer = decision.answer
+    assert isinstance(answer, ObjectAnswer)
+    assert isinstance(answer.fields["o.inner.level"], ScoreAnswer)
+    assert random.decide("x", asked, template=PLAIN, on_unsure="abstain", sure=1.0).value is None
+
+
+CLOSED = {"additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "string"}, "a schema must describe an object"),
+        ({"type": "object", "properties": {"a": {}}, "required": ["a"]}, r"\$: the object is not closed"),
+        ({"type": "object", "properties": {"a": {"type": "null"}}, **CLOSED}, "every property must be required"),
+        ({"a": {"type": "date"}}, r"\$.a: unknown type 'date'"),
+        ({"a": {"type": "string", "format": "email"}}, r"\$.a: 'format' is not supported for type string"),
+        ({"a": {"type": "array", "items": {"type": "null"}}}, r"\$.a: an array needs maxItems"),
+        ({"a": {"type": "array", "maxItems": 2, "items": {"type": "string", "pattern": "x"}}}, r"\$.a\[\]: a pattern"),
+        ({"a": {"type": "integer", "minimum": 1}}, "needs a minimum and a maximum"),
+        ({"a": {"type": "integer", "minimum": 1, "maximum": 10**6}}, "are too many"),
+        ({"a": {"enum": ["x"], "type": "integer"}}, "no value of the enum has the type 'integer'"),
+        ({"a": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}, r"\$.a.anyOf\[1\]: unknown type None"),
+    ],
+)
+def test_schemas_that_cannot_be_served(schema: Any, says: str) -> None:
+    if "type" not in schema:
+        schema = {"type": "object", "properties": schema, "required": ["a"], **CLOSED}
+    with pytest.raises(RequestError, match=says):
+        Object.from_schema(schema)
+
+
+def test_regular_expressions_that_cannot_be_served(random: Engine) -> None:
+    for regex, says in (
+        ("(?=a)b", "cannot be used"),
+        ("[a]{9}", "allow more tokens"),
+        ("a" * 10_001, "10000 characters"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            random.decide("x", Text("", regex, tokens=4), template=PLAIN)
+
+
+def test_a_job_and_other_requests_share_a_scheduler(tiny: Engine) -> None:
+    scheduler = tiny.scheduler(8)
+    plan = DecisionPlan.prepare(tiny, Choice(ASK, RANGES), orders=2)
+    other = tiny.request(INPUT + " " + ASK, tiny.template(recipe="swift"))
+    scheduler.submit(other)
+    job = plan.start(INPUT)
+    waiting = {scheduler.submit(ask.request, ask.reader): ask for ask in job.asks}
+    previews = []
+    while scheduler.busy:
+        for outcome in scheduler.step():
+            if outcome.ticket in waiting:
+                assert isinstance(outcome, foretell.engine.outcome.Outcome)
+                for ask in job.finish(waiting.pop(outcome.ticket), outcome):
+                    waiting[scheduler.submit(ask.request, ask.reader)] = ask
+        previews += [ask.preview()["q1"] for ask in job.asks]
+    assert job.decision is not None
+    assert job.decision.value == tiny.decide(INPUT, Choice(ASK, RANGES), orders=2).value
+    assert all(set(one) == set(RANGES) for one in previews)
+
+
+def test_messages_are_inputs(tiny: Engine) -> None:
+    chat = [{"role": "user", "content": INPUT}]
+    assert tiny.decide(chat, Integer(ASK)).prompt_tokens > len(tiny.codec.encode(INPUT))
+    with pytest.raises(RequestError, match="exceed the context"):
+        tiny.decide(" ".join([INPUT] * 30), Integer(ASK))
+
+
+def test_a_failing_input_names_its_place(tiny: Engine) -> None:
+    with pytest.raises(foretell.VocabularyError, match=r"inputs\[1\]: the model's vocabulary has no"):
+        tiny.decide([INPUT, "Zebra"], Integer(ASK))
+    assert (
+        Request((1,), DecisionPlan.prepare(tiny, Integer()).start(INPUT).asks[0].request.layout).recipe.stop == Never()
+    )

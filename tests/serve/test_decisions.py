@@ -1,0 +1,196 @@
+"""Decisions over HTTP, with the real clients of both dialects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+import typesafe_sdk
+
+from foretell.decide.questions import Choice, Predicate, Score
+from foretell.serve.questions import DecisionBody, SystemOneBody, read_input, read_questions
+from tests.serve.conftest import PATIENCE, Served, wait_for
+from tests.serve.test_openai import ask, client
+
+INPUT = "Noah has 3 baskets with 4 plums each. How many plums does he have now?"
+RANGES = ["0 to 22", "23 to 49", "50 to 81", "82 to 99"]
+CHOICE: dict[str, Any] = {
+    "type": "choice",
+    "name": "range",
+    "instructions": "",
+    "choices": [{"value": one} for one in RANGES],
+}
+
+
+def decide(server: Served, *questions: Any, **options: Any) -> Any:
+    return client(server).decisions.create(model="tiny", input=INPUT, questions=list(questions), **options)
+
+
+def test_a_choice(server: Served) -> None:
+    done = decide(server, CHOICE)
+    (answer,) = done.answers
+    alone: Any = server.engine.decide(INPUT, {"range": Choice("", RANGES)})
+    assert (answer.type, answer.name, answer.choice) == ("choice", "range", "0 to 22")
+    assert [one.value for one in answer.probabilities] == RANGES
+    found = {one.value: one.probability for one in answer.probabilities}
+    assert found == pytest.approx(dict(alone.answer.probabilities), abs=1e-6)
+    assert sum(found.values()) == pytest.approx(1)
+    assert answer.confidence == pytest.approx(alone.answer.confidence)
+    assert done.usage.total_tokens == done.usage.input_tokens + 1
+    work = done.model_extra["foretell"]
+    assert (work["steps"], work["forwards"]) == (alone.steps, alone.forwards)
+    assert work["answers"]["range"]["label_mass"] > 0.9
+
+
+def test_scores_and_predicates(server: Served) -> None:
+    score = {"type": "score", "instructions": "", "levels": [{"label": one} for one in RANGES]}
+    (level,) = decide(server, score).answers
+    alone: Any = server.engine.decide(INPUT, Score("", RANGES))
+    assert level.score == pytest.approx(alone.answer.value, abs=1e-6)
+    assert [one.label for one in level.probabilities] == RANGES
+    assert [one.value for one in level.probabilities] == [0, 1, 2, 3]
+    text = f"{INPUT} A) 0 to 22 B) 23 to 49 C) 50 to 81 D) 82 to 99"
+    yes = client(server).decisions.create(
+        model="tiny", input=text, questions=[{"type": "predicate", "name": "low", "instructions": ""}]
+    )
+    first: Any = yes.answers[0]
+    assert first.type == "predicate"
+    low: Any = server.engine.decide(text, Predicate(""))
+    assert first.probability == pytest.approx(low.answer.probability, abs=1e-6)
+
+
+def test_an_unsure_answer_is_a_refusal(server: Served) -> None:
+    done = decide(server, CHOICE, extra_body={"on_unsure": "abstain", "sure": 1.0})
+    assert (done.answers[0].type, done.answers[0].name) == ("refusal", "range")
+    assert done.model_extra["foretell"]["answers"]["range"]["abstained"]
+
+
+def test_our_own_parameters(server: Served) -> None:
+    one = decide(server, CHOICE, extra_body={"steps": 1}).model_extra["foretell"]
+    assert one["forwards"] == 1
+    full = decide(server, CHOICE, extra_body={"recipe": "full"}).model_extra["foretell"]
+    assert full["forwards"] > 10
+    two = decide(server, CHOICE, extra_body={"orders": 2}).model_extra["foretell"]
+    assert two["answers"]["range"]["reads"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "param", "says"),
+    [
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input", "input_image"),
+        (
+            {"input": [{"role": "user", "content": [
+                {"type": "input_text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit"}}
+            ]}]},
+            "input",
+            "prompt_cache_breakpoint is not supported",
+        ),
+        ({"input": [{"type": "function_call", "name": "f", "call_id": "1"}]}, "input", "function_call"),
+        ({"input": []}, "input", "list of messages"),
+        ({"questions": []}, "questions", "from 1 to 400"),
+        ({"questions": [{"type": "box", "instructions": ""}]}, "questions", "predicate, choice or score"),
+        ({"questions": [{"type": "choice", "instructions": ""}]}, "questions", "shape of a 'choice' question"),
+        ({"questions": [CHOICE, CHOICE]}, "questions", "no other one has"),
+        ({"questions": [CHOICE | {"choices": [{"value": "a"}]}]}, "questions", "questions[0]"),
+        ({"extra_body": {"recipe": "judge"}}, "recipe", "unknown recipe"),
+        ({"extra_body": {"think": -1}}, "think", "think must be"),
+        ({"extra_body": {"on_unsure": "guess"}}, "on_unsure", "on_unsure"),
+        ({"extra_body": {"state": 1, "questions": {}}}, "input", "unknown parameter"),
+        ({"prompt_cache_options": {"mode": "explicit"}}, "prompt_cache_options", "not supported"),
+    ],
+)  # fmt: skip
+def test_what_is_not_served_is_named(server: Served, options: dict[str, Any], param: str, says: str) -> None:
+    given: dict[str, Any] = {"model": "tiny", "input": INPUT, "questions": [CHOICE]} | options
+    with pytest.raises(openai.BadRequestError) as caught:
+        client(server).decisions.create(**given)
+    assert says in str(caught.value)
+    assert caught.value.param == param
+
+
+def test_messages_and_json_become_text() -> None:
+    parts = [
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_json", "data": {"b": [1]}}]},
+        {"role": "assistant", "type": "message", "content": [{"type": "output_text", "text": "c"}]},
+        {"role": "developer", "content": "d"},
+    ]
+    body = DecisionBody(model="tiny", input=parts, questions=[])
+    assert read_input(body) == [
+        {"role": "user", "content": 'a\n{"b":[1]}'},
+        {"role": "assistant", "content": "c"},
+        {"role": "developer", "content": "d"},
+    ]
+    assert read_input(SystemOneBody(model="tiny", state=[{"a": 1}], questions={})) == '[{"a":1}]'
+
+
+def test_descriptions_reach_the_questions() -> None:
+    """A string and a boolean with the same text are two choices."""
+    listed: list[dict[str, Any]] = [
+        {"type": "choice", "instructions": [{"type": "input_text", "text": "x"}], "choices": [
+            {"value": "true", "description": "a word"}, {"value": True},
+        ]},
+        {"type": "score", "instructions": "y", "levels": [{"label": "low", "description": "bad"}, {"label": "high"}]},
+    ]  # fmt: skip
+    first, second = read_questions(DecisionBody(model="tiny", input="", questions=listed)).values()
+    assert isinstance(first, Choice)
+    assert (first.choices, first.descriptions) == (("true", True), ("a word", None))
+    assert second == Score("y", ["low: bad", "high"])
+    noul = {"type": "noul", "instructions": "Spam?", "criteria": {"true": "an advert", "false": None}}
+    (asked,) = read_questions(SystemOneBody(model="tiny", state="", questions={"s": noul})).values()
+    assert asked == Predicate("Spam?\nYes: an advert")
+
+
+def test_system_one(server: Served) -> None:
+    with typesafe_sdk.TypeSafeClient(api_key="any", base_url=server.url, timeout=PATIENCE) as asking:
+        found = asking.system_one(
+            model="tiny",
+            state=INPUT,
+            questions={"range": typesafe_sdk.Choice(instructions="", criteria=dict.fromkeys(RANGES))},
+        )
+    answer: Any = found.answers["range"]
+    assert answer.choice == "0 to 22"
+    assert list(answer.probabilities) == RANGES
+
+
+def test_both_addresses_take_both_dialects(server: Served) -> None:
+    with httpx2.Client(base_url=server.url, timeout=PATIENCE) as http:
+        theirs = {"model": "tiny", "state": INPUT, "questions": {
+            "level": {"type": "score", "criteria": RANGES},
+        }}  # fmt: skip
+        ours = {"model": "tiny", "input": INPUT, "questions": [CHOICE]}
+        for route in ("/v1/decisions", "/v1/systemone"):
+            level = http.post(route, json=theirs).json()["answers"]["level"]
+            assert level["legend"] == {str(place): one for place, one in enumerate(RANGES)}
+            assert level["score"] == pytest.approx(
+                sum(int(place) * one for place, one in level["probabilities"].items())
+            )
+            assert http.post(route, json=ours).json()["answers"][0]["choice"] == "0 to 22"
+            noul = {"type": "noul", "instructions": "A) 0 to 22 B) 23 to 49 C) 50 to 81 D) 82 to 99"}
+            low = http.post(route, json=theirs | {"questions": {"low": noul}}).json()["answers"]["low"]
+            assert low["type"] == "noul"
+            assert low["noul"] > 0.9
+
+
+def test_a_stream_shows_the_probabilities_of_every_step(server: Served) -> None:
+    with httpx2.Client(base_url=server.url, timeout=PATIENCE) as http:
+        body = {"model": "tiny", "input": INPUT, "questions": [CHOICE], "stream": True, "recipe": "full"}
+        lines = [line for line in http.post("/v1/decisions", json=body).text.splitlines() if line]
+    assert lines[-1] == "data: [DONE]"
+    *previews, last = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+    assert [one["step"] for one in previews] == list(range(len(previews)))
+    assert [one["value"] for one in previews[0]["questions"]["range"]] == RANGES
+    assert last["object"] == "decision"
+    assert last["answers"][0]["choice"] == "0 to 22"
+    best = max(previews[-1]["questions"]["range"], key=lambda one: one["probability"])
+    assert best["value"] == "0 to 22"
+
+
+def test_decisions_and_texts_share_the_worker(server: Served) -> None:
+    count = server.service.metrics.requests.labels("/v1/decisions", "ok")._value.get
+    before = count()
+    decide(server, CHOICE)
+    ask(server)
+    wait_for(lambda: count() > before)
+    server.wait_until_idle()

@@ -1,0 +1,86 @@
+"""Chat completions that follow a closed JSON schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+import openai
+import pydantic
+import pytest
+
+import foretell
+from tests.serve.conftest import Served, serve
+from tests.serve.test_openai import client
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "urgent": {"type": "boolean"},
+        "team": {"enum": ["sales", "support"]},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+    "required": ["urgent", "team", "age"],
+    "additionalProperties": False,
+}
+MESSAGES: list[Any] = [{"role": "user", "content": "The server is down."}]
+
+
+@pytest.fixture(scope="module")
+def literate_server(literate: Path) -> Iterator[Served]:
+    with serve(foretell.load(literate, packed=False)) as server:
+        yield server
+
+
+def ask(server: Served, schema: Any = SCHEMA, **options: Any) -> Any:
+    given: Any = {"type": "json_schema", "json_schema": {"name": "ticket", "schema": schema, "strict": True}}
+    return client(server).chat.completions.create(
+        **{"model": server.engine.name, "messages": MESSAGES, "response_format": given} | options
+    )
+
+
+def test_the_text_follows_the_schema(literate_server: Served) -> None:
+    done = ask(literate_server)
+    value = json.loads(done.choices[0].message.content)
+    jsonschema.validate(value, SCHEMA)
+    assert done.choices[0].finish_reason == "stop"
+    assert done.model_extra["foretell"]["forwards"] >= 1
+    chunks = list(ask(literate_server, stream=True, stream_options={"include_usage": True}))
+    text = "".join(one.choices[0].delta.content or "" for one in chunks[:-1])
+    assert json.loads(text) == value
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage.prompt_tokens == done.usage.prompt_tokens
+
+
+def test_pydantic_models(literate_server: Served) -> None:
+    class Ticket(pydantic.BaseModel):
+        urgent: bool
+        team: Literal["sales", "support"]
+
+    done = client(literate_server).chat.completions.parse(
+        model=literate_server.engine.name, messages=MESSAGES, response_format=Ticket
+    )
+    assert isinstance(done.choices[0].message.parsed, Ticket)
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "param", "says"),
+    [
+        ({"type": "object"}, {}, "response_format", "propert"),
+        ({**SCHEMA, "additionalProperties": True}, {}, "response_format", "additionalProperties"),
+        (SCHEMA, {"n": 2}, "n", "not supported with a JSON schema"),
+        (SCHEMA, {"temperature": 1.0}, "temperature", "not supported with a JSON schema"),
+        (SCHEMA, {"response_format": {"type": "json_object"}}, "response_format", "give a closed JSON schema"),
+        (SCHEMA, {"extra_body": {"recipe": "none"}}, "recipe", "unknown recipe"),
+    ],
+)
+def test_what_cannot_be_served_is_named(
+    literate_server: Served, schema: Any, options: dict[str, Any], param: str, says: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(literate_server, schema, **options)
+    assert says in str(caught.value)
+    assert caught.value.param == param
