@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo serve test check format explore fuzz test-slow test-browser test-lm-eval test-lowest bench study beyond \
+.PHONY: setup demo serve test check format explore fuzz test-slow test-browser test-litellm test-lm-eval test-lowest bench study beyond \
 	train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
@@ -64,6 +64,17 @@ $(VENV)-lm-eval/.ready: pyproject.toml constraints-lm-eval.txt
 		hypothesis pytest pytest-timeout --editable ".[lm-eval]"
 	touch $@
 
+# litellm needs an older openai than the other tests. It leaves event loops open, so warnings are no errors here.
+test-litellm: $(VENV)-litellm/.ready
+	$(VENV)-litellm/bin/pytest -m litellm -W ignore tests/serve/test_litellm.py
+
+$(VENV)-litellm/.ready: pyproject.toml constraints-litellm.txt
+	test -x $(VENV)-litellm/bin/python || $(PYTHON) -m venv $(VENV)-litellm
+	$(VENV)-litellm/bin/python -m pip install --quiet --constraint constraints-litellm.txt torch
+	$(VENV)-litellm/bin/python -m pip install --quiet --constraint constraints-litellm.txt \
+		hypothesis litellm pytest pytest-timeout --editable ".[server]"
+	touch $@
+
 # The lowest versions that pyproject.toml allows.
 test-lowest: $(VENV)-lowest/.ready
 	$(VENV)-lowest/bin/pytest -n 2
@@ -105,4 +116,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VENV)-lm-eval $(VENV)-lowest build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-litellm $(VENV)-lm-eval $(VENV)-lowest build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -8,8 +8,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
-TARGET = re.compile(r"^\$\(VENV\)-lm-eval/\.ready:(?:.|\n)*?^\ttouch", re.MULTILINE)
 LOWEST = ("hf", "lab", "plots", "quantize", "server")
 TOOLS = ("hypothesis", "openai", "pytest", "pytest-timeout", "pytest-xdist")
 
@@ -25,17 +26,27 @@ def imported(file: Path) -> set[str]:
     return found - set(sys.stdlib_module_names) - {"foretell", "tests"}
 
 
-def test_the_harness_environment_has_what_its_tests_import() -> None:
-    (target,) = TARGET.findall((ROOT / "Makefile").read_text())
+@pytest.mark.parametrize(
+    ("name", "package", "extra", "files"),
+    [
+        ("lm-eval", "lm_eval", "lm-eval", ("tests/evaluation/test_lm_eval.py",)),
+        ("litellm", "litellm", "server", ("tests/serve/conftest.py", "tests/serve/test_litellm.py")),
+    ],
+)
+def test_an_environment_has_what_its_tests_import(name: str, package: str, extra: str, files: tuple[str, ...]) -> None:
+    found = re.search(rf"^\$\(VENV\)-{name}/\.ready:(?:.|\n)*?^\ttouch", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found
+    target = found[0]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    depends = {re.split("[<>=]", one)[0] for one in project["dependencies"]}
-    pinned = dict(line.split("==") for line in (ROOT / "constraints-lm-eval.txt").read_text().splitlines()[1:])
-    files = ("tests/conftest.py", "tests/evaluation/test_lm_eval.py")
-    needed = set[str]().union(*(imported(ROOT / file) for file in files))
+    listed = [*project["dependencies"], *project["optional-dependencies"][extra]]
+    depends = {re.split("[<>=]", one)[0] for one in listed}
+    pinned = dict(line.split("==") for line in (ROOT / f"constraints-{name}.txt").read_text().splitlines()[1:])
+    needed = set[str]().union(*(imported(ROOT / file) for file in ("tests/conftest.py", *files)))
     assert {"hypothesis", "pytest", "torch"} <= needed
     assert needed <= depends | set(target.split())
-    assert needed | {"lm_eval", "pytest-timeout"} <= set(pinned)
-    assert target.count("--constraint constraints-lm-eval.txt") == 2
+    assert needed | {package, "pytest-timeout"} <= set(pinned)
+    assert f'".[{extra}]"' in target
+    assert target.count(f"--constraint constraints-{name}.txt") == 2
 
 
 def test_the_lowest_versions_are_the_floors_of_the_project() -> None:

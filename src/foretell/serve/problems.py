@@ -55,7 +55,8 @@ def problem_of(error: ForetellError, param: str | None = None) -> Problem:
     if isinstance(error, VocabularyError):
         return Problem(400, str(error), param=param, code="unknown_words")
     if isinstance(error, ContextLengthError):
-        return Problem(400, str(error), param=param, code="context_length_exceeded")
+        words = "this model's maximum context length is exceeded"  # OpenAI's, by which clients recognise it
+        return Problem(400, f"{words}: {error}", param=param, code="context_length_exceeded")
     if isinstance(error, RecipeError):
         return Problem(400, str(error), param=param or "recipe", code="invalid_recipe")
     return Problem(400, str(error), param=param, code="invalid_value")
