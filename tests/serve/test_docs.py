@@ -54,7 +54,7 @@ def test_every_parameter_is_in_the_table() -> None:
     said = {name: verdict for names, verdict in rows for name in re.findall(r"`(\w+)`", names)}
     kinds = (ChatBody, CompletionBody)
     honoured = {field.name for kind in kinds for field in msgspec.structs.fields(kind)}
-    expected = dict.fromkeys(honoured, "honoured") | dict.fromkeys(REFUSED, "refused")
+    expected = dict.fromkeys(REFUSED, "refused") | dict.fromkeys(honoured, "honoured")
     assert said == expected | dict.fromkeys(WITHOUT_EFFECT, "no effect")
 
 
