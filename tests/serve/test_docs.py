@@ -17,6 +17,7 @@ from tests.serve.conftest import ANSWER, PATIENCE, Served
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/serving.md").read_text(encoding="utf8")
+DECISIONS = (ROOT / "docs/decisions.md").read_text(encoding="utf8")
 README = (ROOT / "README.md").read_text(encoding="utf8")
 ADDRESS = "http://localhost:8000"
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) + re.findall(r"```py\n(.*?)```", README, re.DOTALL)
@@ -32,6 +33,12 @@ def test_python_runs(code: str, server: Served, capsys: pytest.CaptureFixture[st
     if "drafts" in code:
         assert "".join(re.findall("final: (.*)\n", printed)).split() == ANSWER.split()
         assert "step 0:" in printed
+
+
+def test_the_example_of_a_decision_runs(server: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", DECISIONS.partition("## Over HTTP")[2], re.DOTALL)
+    exec(compile(code.replace(ADDRESS, server.url), "decisions.md", "exec"), {"__name__": __name__})
+    assert capsys.readouterr().out.startswith("0 to 19 ")
 
 
 def test_there_are_examples() -> None:
