@@ -67,10 +67,18 @@ def fit(probabilities: Sequence[Floats], right: Sequence[int], coverage: float) 
     if len(right) < FEWEST:
         raise RequestError(f"a calibration needs at least {FEWEST} labelled rows per kind, got {len(right)}")
     within("coverage", coverage, 0.0, 1.0, RequestError)
-    scores = sorted(1 - float(p[place]) for p, place in zip(probabilities, right, strict=True))
+    quantile = find_quantile([1 - float(p[place]) for p, place in zip(probabilities, right, strict=True)], coverage)
+    return KindCalibration(fit_temperature(probabilities, right), quantile, coverage, len(right))
+
+
+def find_quantile(scores: Sequence[float], coverage: float) -> float:
+    """Return the bound below which another score of the same kind lies with probability `coverage` or more.
+
+    It is the ceil((n + 1) coverage)-th smallest of n scores from 0 to 1, and 1 if there are too few of them.
+    """
     rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
-    quantile = scores[rank - 1] if 1 <= rank <= len(scores) else float(rank > 0)
-    return KindCalibration(fit_temperature(probabilities, right), min(1.0, max(0.0, quantile)), coverage, len(right))
+    found = sorted(scores)[rank - 1] if 1 <= rank <= len(scores) else float(rank > 0)
+    return min(1.0, max(0.0, found))
 
 
 def fit_temperature(probabilities: Sequence[Floats], right: Sequence[int]) -> float:
