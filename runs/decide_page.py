@@ -100,8 +100,9 @@ def mean_coverage(rows: Sequence[Mapping[str, Any]], calibration: int) -> float:
     shares = []
     for _ in range(SPLITS):
         mixed = [scores[at] for at in rng.permutation(len(scores))]
-        learned, tested = np.concatenate(mixed[:calibration]), np.concatenate(mixed[calibration:])
-        shares.append(np.mean(tested <= find_quantile(learned.tolist(), COVERAGE) + 1e-12))
+        learned = [score for item in mixed[:calibration] for score in item]
+        tested = [score for item in mixed[calibration:] for score in item]
+        shares.append(np.mean(np.array(tested) <= find_quantile(learned, COVERAGE) + 1e-12))
     return float(np.mean(shares))
 
 
