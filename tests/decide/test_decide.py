@@ -14,6 +14,7 @@ import torch
 import foretell
 from foretell.decide.answers import ChoiceAnswer, ObjectAnswer, PredicateAnswer, ScoreAnswer, TextAnswer
 from foretell.decide.grammar import find_grammar
+from foretell.decide.labels import Labels
 from foretell.decide.objects import Object
 from foretell.decide.plan import DecisionPlan
 from foretell.decide.questions import Choice, Integer, Predicate, Score, Text
@@ -341,3 +342,18 @@ def test_a_failing_input_names_its_place(tiny: Engine) -> None:
     assert (
         Request((1,), DecisionPlan.prepare(tiny, Integer()).start(INPUT).asks[0].request.layout).recipe.stop == Never()
     )
+
+
+def test_labels_are_padded_with_the_first_end_of_text(tiny: Engine) -> None:
+    assert len(tiny.codec.end_ids) == 2
+    made = Labels.of([("a", ("A",)), ("b", ("A B",))], "The answer is ", tiny.codec)
+    assert made.sequences == ((*tiny.codec.encode("A"), tiny.codec.end_ids[0]), tuple(tiny.codec.encode("A B")))
+    with pytest.raises(RequestError, match="the labels 'a' and 'b' are the same tokens"):
+        Labels.of([("a", ("A",)), ("b", ("A",))], "", tiny.codec)
+
+
+def test_bare_words_have_blanks_between_them(tiny: Engine) -> None:
+    grammar = find_grammar("[A-Za-z ]+[0-9]+", 6, tiny.codec)
+    tokens = tiny.codec.encode("Tom has 12")
+    held = (*tokens, *tiny.codec.end_ids[:1] * (grammar.length - len(tokens)))
+    assert grammar.decode(held, tiny.codec) == "Tom has12"  # digits take no blank unless the expression demands one

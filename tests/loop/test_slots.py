@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from math import inf
 from typing import Any
@@ -213,9 +212,21 @@ def test_impossible_automata(edges: list[Edge], says: str) -> None:
 
 
 def test_an_end_of_text_before_a_slot_does_not_end_the_row() -> None:
-    model = network(1, VOCABULARY, MASK)
     recipe = Recipe(block_length=None, stop_at_eos=True)
-    layout = Layout(6, ((0, 2),), slots=(Slot(5, 1, FEW),))  # 2 is the end of text
-    (done,) = Scheduler(model, end_ids=(2,)).run([Request((1,), replace(layout), recipe)])
-    assert done.tokens[5] in (2, 4)
-    assert done.steps == 5 or done.tokens.count(MASK) > 0
+    state = lay_out([Request((1,), Layout(6, slots=(Slot(5, 1, FEW),)), recipe)], MASK, end_ids=(2,))
+    state = state.with_text(window=state.window.clone().index_fill(1, torch.tensor([0]), 2))
+    assert state.masked[0, 5]
+    assert not state.done[0]
+
+
+def test_a_partial_pass_computes_all_positions_of_open_slots() -> None:
+    recipe = Recipe(block_length=4, cache=Dual())
+    asked = [one for one in requests(recipe) if one.layout.slots]
+    partial = 0
+    for step in decode(network(0, VOCABULARY, MASK), lay_out(asked, MASK), recipe):
+        for one in step.ahead.passes:
+            partial += not one.prompt
+            for group in one.slots:
+                for (_, offset), row, at in zip(group.keys, group.row, group.at, strict=True):
+                    assert one.query[row][at].tolist() == list(range(offset, offset + len(at)))
+    assert partial > 0

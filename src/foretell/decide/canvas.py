@@ -93,7 +93,10 @@ def lay_out_canvas(
         pins |= {at + place: token for place, token in enumerate(pinned)}
         at += len(pinned)
         if name is not None and question is not None:
-            specs[name] = make_spec(question, before, template, codec, reverse=reverse)
+            try:
+                specs[name] = make_spec(question, before, template, codec, reverse=reverse)
+            except RequestError as error:
+                raise type(error)(f"{name}: {error}") from error
             slots.append(Slot(at, specs[name].length, specs[name].automaton))
             at += specs[name].length
     return Canvas(Layout(at + template.trailing, tuple(pins.items()), slots=tuple(slots)), specs)

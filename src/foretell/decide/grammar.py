@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -197,11 +196,11 @@ def _length(edges: list[Edge], final: set[int], most: int, regex: str) -> int:
     onward: dict[int, set[int]] = {}
     for state, _, target in edges:
         onward.setdefault(state, set()).add(target)
-    reached, longest, shortest = {0}, 0, math.inf
+    reached, longest = {0}, 0
     for size in range(1, most + 1):
         reached = {target for state in reached for target in onward.get(state, ())}
         if reached & final:
-            longest, shortest = size, min(shortest, size)
+            longest = size
     if not longest:
         raise RequestError(f"no text of up to {most} tokens matches {show(regex)}; allow more tokens")
     return longest
