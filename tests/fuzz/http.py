@@ -22,16 +22,44 @@ LIMITS = Limits(max_batch=4, max_tokens=24, max_choices=4, max_body=1 << 17, tim
 RECIPES = ("full", "threshold", "prophet stop.reduce=min")
 LONGEST = 9000  # bytes of a header; servers refuse longer ones
 CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
+DECISIONS, SYSTEM_ONE = "/v1/decisions", "/v1/systemone"
+FIELDS: dict[str, Any] = {
+    "a": {"type": "boolean"},
+    "b": {"enum": ["x", "y"]},
+    "c": {"type": "integer", "minimum": 0, "maximum": 9},
+}
+SCHEMA = {"type": "object", "properties": FIELDS, "required": ["a", "b", "c"], "additionalProperties": False}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
 SHARED: dict[str, tuple[Any, ...]] = {
     "max_tokens": (1, 5, 40, None), "temperature": (0, 0.7), "top_p": (1, 0.9), "top_k": (0, 3), "seed": (1, 2**31),
     "n": (1, 2), "stop": ("a", ["a", "é"]), "stream": (True, False), "stream_options": ({"include_usage": True}, None),
     "recipe": ("full", "threshold transfer.value=0.5"), "layout": ("short", "answer"), "answer_suffix": ("is",),
     "answer_length": (1, 2), "steps": (3,), "block_length": (2,), "stop_rule": ("sure", "prophet"),
     "drafts": (True, "positions"), "diffusing": (True,), "trace": (True,), "user": ("me",), "suffix": ("is",),
-    "response_format": ({"type": "text"}, {"type": "json_object"}), "logit_bias": ({}, {"5": 1}), "echo": (False, True),
+    "response_format": ({"type": "text"}, {"type": "json_object"}, FORMAT), "logit_bias": ({}, {"5": 1}),
+    "echo": (False, True),
 }  # fmt: skip
 GETS = ("/health", "/ready", "/metrics", "/v1/models", "/v1/models/bytes", "/v1/models/a/b", "/foretell/info")
-POSTS = (CHAT_PATH, TEXT_PATH, "/tokenize", "/detokenize", "/foretell/replay")
+POSTS = (CHAT_PATH, TEXT_PATH, DECISIONS, SYSTEM_ONE, "/tokenize", "/detokenize", "/foretell/replay")
+ASKED: list[Any] = [
+    {"type": "predicate", "instructions": "Is it?"},
+    {
+        "type": "choice",
+        "name": "c",
+        "instructions": "Which?",
+        "choices": [{"value": "a", "description": "x"}, {"value": True}],
+    },
+    {
+        "type": "score",
+        "instructions": [{"type": "input_text", "text": "How?"}],
+        "levels": [{"label": "0"}, {"label": "1"}],
+    },
+]
+CRITERIA: dict[str, Any] = {
+    "p": {"type": "noul", "instructions": "Is it?", "criteria": {"true": "it is", "false": None}},
+    "c": {"type": "choice", "criteria": {"a": "x", "b": None}},
+    "s": {"type": "score", "instructions": {"a": 1}, "criteria": ["low", "high"]},
+}
 NAMES = (
     *("host", "origin", "authorization", "content-length", "content-type", "content-encoding", "transfer-encoding"),
     *("x-request-id", "expect", "accept", "cookie", "range", "if-none-match", "x-forwarded-host", "upgrade", "te"),
@@ -54,6 +82,8 @@ def _body(rng: Random, path: str, model: str) -> Any:
         return {"tokens": [rng.randrange(300) for _ in range(rng.randrange(5))]}
     if path == "/foretell/replay":
         return {"run": rng.choice(("chatcmpl-1", "a"))}
+    if path in (DECISIONS, SYSTEM_ONE):
+        return _decision(rng, model)
     chosen = rng.sample(sorted(SHARED), rng.choice((0, 0, 1, 2, 4)))
     given = {name: rng.choice(SHARED[name]) for name in chosen}
     if path == CHAT_PATH:
@@ -62,6 +92,22 @@ def _body(rng: Random, path: str, model: str) -> Any:
         return {"model": model, **own, **given}
     prompts = ("one two", ["one", "two"], [1, 2, 3], [[1], [2, 3]], "a\0b", "")
     return {"model": model, "prompt": rng.choice(prompts), "logprobs": rng.choice((None, 1)), **given}
+
+
+def _decision(rng: Random, model: str) -> Any:
+    """Return a body that asks for a decision, in one of the two dialects."""
+    others = {"think": (0, 4), "steps": (1, 3), "orders": (1, 2), "on_unsure": ("abstain", "full"), "sure": (0.5,)}
+    others |= {"recipe": ("full",), "stream": (True,), "seed": (1,), "template": ("choice",)}
+    given = {name: rng.choice(others[name]) for name in rng.sample(sorted(others), rng.randrange(3))}
+    if rng.random() < 0.5:
+        names = rng.sample(sorted(CRITERIA), rng.randrange(1, 4))
+        return {
+            "model": model,
+            "state": rng.choice(("hi", {"a": [1]})),
+            "questions": {one: CRITERIA[one] for one in names},
+        } | given
+    said = rng.choice(("hi", [{"role": "user", "content": [{"type": "input_json", "data": {"a": 1}}]}]))
+    return {"model": model, "input": said, "questions": rng.sample(ASKED, rng.randrange(1, 4))} | given
 
 
 def _encode(rng: Random, value: Any) -> bytes:
@@ -103,7 +149,7 @@ def _target(rng: Random) -> tuple[str, str]:
     """Return a method and a path."""
     kind = rng.random()
     if kind < 0.85:
-        return "POST", rng.choices(POSTS, (6, 6, 1, 1, 1))[0]
+        return "POST", rng.choices(POSTS, (6, 6, 3, 3, 1, 1, 1))[0]
     if kind < 0.93:
         return rng.choice(("GET", "HEAD")), rng.choice(GETS)
     path = rng.choice((*GETS, *POSTS, "/", "//", "/../..", "/static/../app.py", "/v1/models/../x", f"/{odd_text(rng)}"))

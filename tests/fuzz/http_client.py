@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import traceback
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -71,9 +72,11 @@ def check_reply(reply: Reply, method: str = "POST") -> None:
         return
     events = [one for one in reply.body.decode().split("\n\n") if one and not one.startswith(":")]
     assert all(one.startswith("data: ") for one in events)
+    assert len(events) > 1, "something comes before the end"
     if events[-1] == "data: [DONE]":
         chunks = [json.loads(one[6:]) for one in events[:-1]]
-        assert any(choice["finish_reason"] for chunk in chunks for choice in chunk["choices"])
+        decided = chunks[-1]["object"] == "decision"
+        assert decided or any(choice["finish_reason"] for chunk in chunks for choice in chunk["choices"])
         return
     error = json.loads(events[-1][6:])["error"]
     _check_error(error)
@@ -125,7 +128,10 @@ class _Lines(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
+        if record.exc_info:
+            traceback.print_exception(record.exc_info[1])  # the answer is a 500, whose cause is only here
+        else:
+            self.lines.append(self.format(record))
 
 
 @contextmanager

@@ -74,6 +74,14 @@ def test_a_path_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> Non
     assert "/a%0Areq-1" in line
 
 
+def test_a_part_whose_type_is_no_text_is_refused() -> None:
+    asked = {"input": [{"role": "user", "content": [{"type": []}]}], "questions": [{"type": "predicate"}]}
+    reply = ask("/v1/decisions", json.dumps({"model": "bytes", **asked}).encode(), HOST)
+    assert reply is not None
+    assert reply.status == 400
+    assert json.loads(reply.body)["error"]["param"] == "input"
+
+
 def test_a_range_is_ignored() -> None:
     reply = ask("/", b"", HOST, (b"range", b"</s>"), method="GET")
     assert reply is not None

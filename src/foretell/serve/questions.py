@@ -85,7 +85,7 @@ def _read_part(where: str, part: Any, param: str) -> str:
     if kind == "input_json":
         _check_keys(where, part, ("data", "type"))
         return _write(part.get("data"))
-    if kind not in TEXT_PARTS:
+    if not isinstance(kind, str) or kind not in TEXT_PARTS:
         raise _refuse(f"{where} is {show(kind or part)}, which is not served; text and JSON are", param)
     _check_keys(where, part, (TEXT_PARTS[kind], "type"))
     text = part.get(TEXT_PARTS[kind])
