@@ -12,9 +12,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from foretell.cli import serve as serve_module
 from tests.cli.conftest import Run
 from tests.cli.test_program import PROGRAM
 
@@ -111,3 +113,35 @@ def test_what_is_refused_before_it_starts(run: Run, words: tuple[str, ...], says
 def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretell.extras.is_installed", lambda _: False)
     assert "pip install 'foretell[server]'" in run("serve", "tiny", code=2).stderr
+
+
+def test_a_server_in_this_process(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal ends the server and not the process, and what was printed names what was asked for."""
+    real, ports = serve_module.listen, list[int]()
+
+    def listen(made: Any, host: str, port: int, grace: float, greet: Any) -> None:
+        def leave(port: int) -> None:
+            ports.append(port)
+            greet(port)
+            threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+
+        real(made, host, port, grace, leave)
+        assert made.state.service.draining
+
+    monkeypatch.setattr(serve_module, "listen", listen)
+    monkeypatch.chdir(tmp_path)
+    words = ("serve", "tiny", "--port", "0", "--host", "0.0.0.0", "--api-key", "secret", "--window", "64")
+    done = run(*words, "--risk", "0.05", "--pilot", "3", "--recipe", "full")
+    assert f"serving tiny at http://localhost:{ports[0]}" in done.stderr
+    assert "recipe: full at first; faster ones are earned with risk 0.05" in done.stderr
+    assert "Bearer $FORETELL_API_KEY" in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_hosts_that_are_served() -> None:
+    def hosts(host: str, *named: str) -> tuple[str, ...]:
+        return serve_module._hosts({"host": host, "allowed_host": list(named)})
+
+    assert hosts("127.0.0.1") == ("localhost", "127.0.0.1", "::1", "127.0.0.1")
+    assert hosts("0.0.0.0") == ()
+    assert hosts("0.0.0.0", "Example.org")[-1] == "example.org"

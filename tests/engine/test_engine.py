@@ -25,7 +25,15 @@ from foretell.engine.hints import HINTS
 from foretell.engine.masked_text import MaskedText
 from foretell.engine.options import ALIASES, NO_REGION, NO_TEXT, GenerateOptions, Options, RequestTemplate
 from foretell.engine.request import Layout, Request, lay_out
-from foretell.errors import LayoutError, ModelError, RecipeError, RequestError, StorageError, VocabularyError
+from foretell.errors import (
+    ContextLengthError,
+    LayoutError,
+    ModelError,
+    RecipeError,
+    RequestError,
+    StorageError,
+    VocabularyError,
+)
 from foretell.evaluation.run import Evaluation, evaluate
 from foretell.loop.decode import decode
 from foretell.loop.parts import KVStore
@@ -71,7 +79,7 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ("Tom has 3 Zanzibar.", SMALL, VocabularyError, "Zanzibar"),
     (PROMPT, {"recipe": "profet"}, RecipeError, "did you mean 'prophet'"),
     (PROMPT, {"layout": "sudoku"}, RequestError, "has no layouts, so 'sudoku' is unknown"),
-    (PROMPT, {"max_new_tokens": 250}, RequestError, "exceed the context of 256"),
+    (PROMPT, {"max_new_tokens": 250}, ContextLengthError, "exceed the context of 256"),
     (PROMPT, {**SMALL, "steps": 0}, RecipeError, "steps must be at least 1, got 0"),
     (PROMPT, {"recipe": 5}, RequestError, "recipe must be a recipe, its text, or the file of a certified one, got 5"),
     (PROMPT, {"layout": 3}, RequestError, "layout must be a text, got 3"),

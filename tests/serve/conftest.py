@@ -32,6 +32,7 @@ class Served:
     url: str
     app: Starlette
     engine: Engine
+    clients: list[Any] = field(default_factory=list)  # that are closed with the server
 
     @property
     def service(self) -> Any:
@@ -86,9 +87,12 @@ def serve(engine: Engine, **options: Any) -> Iterator[Served]:
     thread.start()
     wait_for(lambda: server.started)
     port = server.servers[0].sockets[0].getsockname()[1]
+    served = Served(f"http://127.0.0.1:{port}", made, engine)
     try:
-        yield Served(f"http://127.0.0.1:{port}", made, engine)
+        yield served
     finally:
+        for client in served.clients:
+            client.close()
         server.should_exit = True
         thread.join(PATIENCE)
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,17 @@ PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) + re.findall(r"```p
 (SCRIPT,) = re.findall(r"```js\n(.*?)```", PAGE, re.DOTALL)
 
 
+def run(code: str, server: Served) -> None:
+    """Run an example against a test's server, and close its client."""
+    names: dict[str, Any] = {"__name__": __name__}
+    exec(compile(code.replace(ADDRESS, server.url), "docs", "exec"), names)
+    names["client"].close()
+
+
 @pytest.mark.parametrize("code", PYTHON)
 def test_python_runs(code: str, server: Served, capsys: pytest.CaptureFixture[str]) -> None:
     assert ADDRESS in code
-    exec(compile(code.replace(ADDRESS, server.url), "serving.md", "exec"), {"__name__": __name__})
+    run(code, server)
     printed = capsys.readouterr().out
     assert "The answer is 7" in printed
     if "drafts" in code:
@@ -37,7 +45,7 @@ def test_python_runs(code: str, server: Served, capsys: pytest.CaptureFixture[st
 
 def test_the_example_of_a_decision_runs(server: Served, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", DECISIONS.partition("## Over HTTP")[2], re.DOTALL)
-    exec(compile(code.replace(ADDRESS, server.url), "decisions.md", "exec"), {"__name__": __name__})
+    run(code, server)
     assert capsys.readouterr().out.startswith("0 to 19 ")
 
 

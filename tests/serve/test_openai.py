@@ -21,9 +21,11 @@ MESSAGES: list[Any] = [{"role": "user", "content": QUESTION}]
 
 
 def client(server: Served, **options: Any) -> openai.OpenAI:
-    return openai.OpenAI(
+    made = openai.OpenAI(
         base_url=f"{server.url}/v1", api_key="any", **{"timeout": PATIENCE, "max_retries": 0} | options
     )
+    server.clients.append(made)
+    return made
 
 
 def ask(server: Served, **options: Any) -> Any:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Unpack
 
 from foretell.decide.answers import Decision
-from foretell.decide.plan import Ask, DecideOptions, DecisionPlan, Input, Job
+from foretell.decide.options import DecideOptions
+from foretell.decide.plan import Ask, DecisionPlan, Input, Job
 from foretell.decide.questions import Questions
 from foretell.engine.engine import Engine
 from foretell.engine.outcome import FailedRequest, Outcome

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
-from typing import Any, TypedDict, Unpack, get_args, get_type_hints
+from typing import Any, Unpack, get_args, get_type_hints
 
 import numpy as np
 
@@ -14,45 +13,27 @@ from foretell.decide.calibration import Calibration
 from foretell.decide.canvas import Asked, Canvas, lay_out_canvas, write_prompt
 from foretell.decide.finish import Reading, finish_question, written
 from foretell.decide.labels import Labels
-from foretell.decide.prompts import digest, find_template
+from foretell.decide.options import DecideOptions, check_recipe, choose_template, make_base, read_calibration
+from foretell.decide.prompts import digest
 from foretell.decide.questions import Choice, Questions, name_questions, order_stages
 from foretell.decide.reading import CanvasReader
 from foretell.decide.trie import ask_node, chain_scores, inner_nodes
-from foretell.engine.certificate import Certificate, recipe_of
+from foretell.engine.certificate import recipe_of
 from foretell.engine.engine import Engine
-from foretell.engine.folder import DecisionTemplate, check_template, decision_templates
-from foretell.engine.options import GenerateOptions, RequestTemplate
+from foretell.engine.folder import DecisionTemplate
+from foretell.engine.options import RequestTemplate
 from foretell.engine.outcome import Outcome
-from foretell.engine.request import Layout, Request, derive_seed
+from foretell.engine.request import Request, derive_seed
 from foretell.errors import RequestError, one_of, show, whole, within
 from foretell.loop.slots import Slot
 from foretell.models.chat import Message
-from foretell.policies.sample.greedy import Greedy
-from foretell.policies.stop.combined import each
 from foretell.policies.stop.never import Never
-from foretell.policies.stop.prophet import Prophet
 from foretell.policies.transfer.quota import Quota
-from foretell.recipes.recipe import Recipe
 from foretell.storage import check_keys
 
 ON_UNSURE = ("answer", "abstain", "full")
 SURE = 0.9  # probability of the best label below which an answer is unsure
 Input = str | Sequence[Message]
-
-
-class DecideOptions(TypedDict, total=False):
-    """The keywords of `decide`."""
-
-    template: str | DecisionTemplate | None  # the wording: one of the model's templates, or your own (default: by kind)
-    think: int | None  # masks to think in before the answers (default: the template's); 0 leaves no room
-    recipe: str | Recipe | Certificate | PathLike[str] | None  # how to decode (default: the template's)
-    steps: int | None  # the most steps; 1 is a single reading (default: one per mask)
-    orders: int | None  # 2 also reads reversed choices, 1 does not (default: the template's, else where it is unsure)
-    on_unsure: str  # answer (default), abstain, or full: spend the remaining steps
-    sure: float  # an answer is unsure if its best label is less likely than this (default: 0.9)
-    label_mass: bool  # whether the probability of all labels together is computed, which needs the whole vocabulary
-    on_mismatch: str  # if a tuned recipe is not for this model: warn (default), full or fail
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +44,11 @@ class Ask:
     reader: CanvasReader
     canvas: Canvas
 
-    def preview(self) -> dict[str, dict[Any, float]]:
-        """Return the probabilities of each question's labels at the latest step, for a display that fills in."""
+    def preview(self) -> dict[str, list[tuple[Any, float]]]:
+        """Return each question's labels with their probabilities at the latest step, for a display that fills in."""
         slots = zip(self.canvas.specs.items(), self.reader.slots, strict=False)
         return {
-            name: dict(zip(spec.values, spec.probabilities(spec.scores(slot.logits)).tolist(), strict=True))
+            name: list(zip(spec.values, spec.probabilities(spec.scores(slot.logits)).tolist(), strict=True))
             for (name, spec), slot in slots
             if isinstance(spec, Labels)
         }
@@ -105,7 +86,7 @@ class DecisionPlan:
         """Check everything that does not depend on the input."""
         check_keys(options, tuple(get_type_hints(DecideOptions)), RequestError)
         named = name_questions(questions, get_args(Asked))
-        chosen = _template(engine, named, options.get("template"))
+        chosen = choose_template(engine, named, options.get("template"))
         on_unsure, sure = options.get("on_unsure", "answer"), options.get("sure", SURE)
         one_of("on_unsure", on_unsure, ON_UNSURE, RequestError)
         within("sure", sure, 0.0, 1.0, RequestError)
@@ -119,8 +100,8 @@ class DecisionPlan:
         recipe = options.get("recipe")
         recipe = recipe_of(chosen.recipe if recipe is None else recipe)
         asked = digest(named, chosen, think)
-        calibration, notes = _calibration(recipe, asked, options.get("on_mismatch", "warn"))
-        base = _base(engine, recipe, options)
+        calibration, notes = read_calibration(recipe, asked, options.get("on_mismatch", "warn"))
+        base = make_base(engine, recipe, options)
         made = cls(
             engine,
             named,
@@ -134,7 +115,7 @@ class DecisionPlan:
             calibration=calibration,
         )
         for stage in order_stages(named):
-            _check_recipe(made.base, made._canvas(stage, {}).layout)
+            check_recipe(made.base, made._canvas(stage, {}).layout)
         return made
 
     @property
@@ -260,13 +241,6 @@ class DecisionPlan:
         return Ask(replace(request, layout=rest, recipe=recipe), CanvasReader(rest, mass=self.mass), asked.ask.canvas)
 
 
-def _base(engine: Engine, recipe: str | Recipe | Certificate, options: DecideOptions) -> RequestTemplate:
-    given: GenerateOptions = {"recipe": recipe}
-    if "on_mismatch" in options:
-        given["on_mismatch"] = options["on_mismatch"]
-    return engine.slot_template(**given | {"steps": options.get("steps"), "seed": options.get("seed", 0)})
-
-
 class Job:
     """The requests of one decision. Submit its `asks`, and give the outcome of each to `finish`."""
 
@@ -293,38 +267,3 @@ class Job:
 def _decode(ask: Ask) -> Generator[list[Ask], list[Outcome], Decoded]:
     (outcome,) = yield [ask]
     return Decoded(ask, outcome)
-
-
-def _template(engine: Engine, questions: Mapping[str, Asked], given: str | DecisionTemplate | None) -> DecisionTemplate:
-    if isinstance(given, DecisionTemplate):
-        check_template(given)
-        return given
-    return find_template(decision_templates(engine.layouts), questions, given)
-
-
-def _calibration(recipe: object, asked: str, on_mismatch: str) -> tuple[Calibration | None, tuple[str, ...]]:
-    """Return the calibration in a tuned file, unless it is for another template or other questions."""
-    if not isinstance(recipe, Certificate) or recipe.decisions is None:
-        return None, ()
-    found = Calibration.read(recipe.decisions)
-    if found.template == asked:
-        return found, ()
-    says = "the calibration of this file is for another template or other questions, so it is not used"
-    if on_mismatch == "fail":
-        raise RequestError(says)
-    return None, (says,)
-
-
-def _check_recipe(base: RequestTemplate, layout: Layout) -> None:
-    """Raise RequestError if a recipe cannot decode slots."""
-    if base.recipe.sample != Greedy():
-        raise RequestError(f"a decision takes the most likely labels, so sample must be greedy, got {base.recipe}")
-    if base.recipe.region.sought:
-        raise RequestError(f"the answers of a decision are its slots, so nothing is searched for, got {base.recipe}")
-    for rule in each(base.recipe.stop):
-        if isinstance(rule, Prophet) and rule.reduce == "mean" and len(layout.slots) != layout.length:
-            averaged = sum(slot.length for slot in layout.slots)
-            if averaged > 1:
-                raise RequestError(
-                    "a mean gap hides the least certain of several slots or tokens; use stop=prophet(reduce=min)"
-                )

@@ -47,7 +47,7 @@ from foretell.models.transformer import UNBOUNDED, Transformer
 
 if TYPE_CHECKING:
     from foretell.decide.answers import Decision
-    from foretell.decide.plan import DecideOptions
+    from foretell.decide.options import DecideOptions
     from foretell.decide.questions import Questions
 
 __all__ = ["BUNDLED", "Completion", "Engine", "Failure", "Frame", "Prompt", "Streamer", "folder_of", "load"]

@@ -10,7 +10,8 @@ from typing import Any
 
 from foretell.decide.answers import Decision
 from foretell.decide.objects import Object
-from foretell.decide.plan import Ask, DecideOptions, DecisionPlan, Job
+from foretell.decide.options import DecideOptions
+from foretell.decide.plan import Ask, DecisionPlan, Job
 from foretell.errors import ForetellError
 from foretell.loop.decode import Step
 from foretell.serve.answer import KEEP_ALIVE, describe_wait, problem_of_failure
@@ -130,7 +131,7 @@ class DecisionAnswer(Deciding):
         async for event in self._events():
             if isinstance(event, Preview):
                 shown = {
-                    name: [{"value": value, "probability": round(one, 4)} for value, one in labels.items()]
+                    name: [{"value": value, "probability": round(one, 4)} for value, one in labels]
                     for name, labels in event.labels.items()
                 }
                 yield {"object": "decision.preview", "step": event.step, "questions": shown}

@@ -48,7 +48,7 @@ class Preview:
     """Probabilities of the labels of a decision after a step."""
 
     step: int
-    labels: dict[str, dict[Any, float]]  # by the question's name
+    labels: dict[str, list[tuple[Any, float]]]  # by the question's name
 
 
 @dataclass(frozen=True, slots=True)

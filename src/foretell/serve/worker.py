@@ -90,11 +90,6 @@ class Worker:
         """The number of requests that wait or run."""
         return self._kinds.total()
 
-    @property
-    def rows(self) -> int:
-        """The number of requests that run."""
-        return min(self.load, self.max_batch)
-
     def place(self, ticket: Ticket) -> int:
         """Return a request's place in the queue, from 1; 0 if it is being decoded."""
         waiting = self.waiting
