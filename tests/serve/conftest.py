@@ -91,10 +91,10 @@ def serve(engine: Engine, **options: Any) -> Iterator[Served]:
     try:
         yield served
     finally:
-        for client in served.clients:
-            client.close()
         server.should_exit = True
         thread.join(PATIENCE)
+        for client in served.clients:
+            client.close()
 
 
 @pytest.fixture(scope="package")

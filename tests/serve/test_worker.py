@@ -18,6 +18,7 @@ import torch
 import foretell
 from foretell.engine.engine import Engine
 from foretell.engine.scheduler import Scheduler
+from foretell.errors import ModelError
 from foretell.loop.protocols import Inputs, Readout
 from foretell.serve import Limits
 from foretell.serve.mailbox import MOST_DRAFTS, Committed, Draft, Mailbox
@@ -281,3 +282,19 @@ def test_a_stream_that_waits_knows_its_place(gated: tuple[Served, Gated], monkey
     for connection in (first, *others):
         connection.close()
     server.wait_until_idle()
+
+
+def test_a_recipe_that_the_model_cannot_run_fails_alone() -> None:
+    engine = foretell.load("tiny")
+    inner: Any = engine.model
+
+    class WithoutCache(Poisoned):
+        def new_cache(self, batch: int, length: int) -> Any:
+            raise ModelError("this model has no cache")
+
+    engine.model = WithoutCache(inner, -1)
+    with serve(engine, recipes=("swift", "dual")) as server:
+        with pytest.raises(openai.InternalServerError, match="this model has no cache"):
+            ask(server, extra_body={"recipe": "dual"})
+        assert ask(server).choices[0].message.content == ANSWER
+        server.wait_until_idle()
