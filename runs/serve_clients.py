@@ -23,6 +23,7 @@ from foretell.errors import RequestError
 
 START = 120.0  # seconds that a server may take to start
 TIMEOUT = 900.0  # seconds that a request may take
+RETRY = 0.5  # seconds after which a client tries again
 IDLE = 60.0  # seconds within which a server must have dropped what clients left behind
 
 
@@ -51,6 +52,7 @@ class Answer:
     text: str | None  # None if the client left
     seconds: float
     first: float | None = None  # seconds until the first text of a stream
+    refusals: int = 0  # how often the server was too busy; the client then tries again
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,26 +148,45 @@ async def _run_load(url: str, asks: Sequence[Ask], clients: int) -> Load:
     return Load([answers[place] for place in range(len(asks))], seconds)
 
 
+class _BusyError(Exception):
+    """The server asks to be tried again later."""
+
+
 async def _ask(http: httpx2.AsyncClient, one: Ask) -> Answer:
-    start = time.perf_counter()
+    """Send a request, again and again while the server is too busy, until it is answered or the client leaves."""
+    start, refusals = time.perf_counter(), 0
     try:
         async with asyncio.timeout(one.leaves):
-            text, first = await (_stream(http, one) if one.stream else _wait(http, one))
+            while True:
+                try:
+                    text, first = await (_stream(http, one) if one.stream else _wait(http, one))
+                except _BusyError:
+                    refusals += 1
+                    await asyncio.sleep(RETRY)
+                else:
+                    return Answer(text, time.perf_counter() - start, first and first - start, refusals)
     except TimeoutError:
-        return Answer(None, time.perf_counter() - start)
-    return Answer(text, time.perf_counter() - start, first and first - start)
+        return Answer(None, time.perf_counter() - start, refusals=refusals)
+
+
+async def _check(reply: httpx2.Response) -> None:
+    if reply.status_code == httpx2.codes.TOO_MANY_REQUESTS:
+        raise _BusyError
+    if reply.status_code != httpx2.codes.OK:
+        await reply.aread()
+        raise RequestError(f"{reply.status_code}: {reply.text}")
 
 
 async def _wait(http: httpx2.AsyncClient, one: Ask) -> tuple[str, None]:
     reply = await http.post("/v1/chat/completions", json=one.body)
-    if reply.status_code != 200:
-        raise RequestError(f"{reply.status_code}: {reply.text}")
+    await _check(reply)
     return str(reply.json()["choices"][0]["message"]["content"]), None
 
 
 async def _stream(http: httpx2.AsyncClient, one: Ask) -> tuple[str, float | None]:
     text, first, ended = "", None, False
     async with http.stream("POST", "/v1/chat/completions", json=one.body) as reply:
+        await _check(reply)
         async for line in reply.aiter_lines():
             if not line.startswith("data: {"):
                 ended = ended or line == "data: [DONE]"

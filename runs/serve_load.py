@@ -87,6 +87,7 @@ def soak(engine: Engine, server: Server, options: argparse.Namespace) -> dict[st
                 "answered": done,
                 "left": left,
                 "different": different,
+                "refusals": sum(one.refusals for one in load.answers),
                 "p50": load.latency(0.5),
                 "p99": load.latency(0.99),
                 "seconds_until_idle": waited,

@@ -14,6 +14,7 @@ GENERATE, SERVER, NAIVE = "Engine.generate", "server", "one at a time"
 COLOURS = {GENERATE: "0.7", SERVER: "tab:green", NAIVE: "tab:red"}
 BEST, NEVER, FULL = "swift", "swift stop=never", "full"
 MEGABYTE = 1 << 20
+COUNTS = ("requests", "answered", "left", "different", "streams", "refusals")  # of a round of the soak
 
 
 def goals(speed: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
@@ -87,7 +88,7 @@ def describe_soak(rounds: list[dict[str, Any]]) -> list[str]:
     text = prose(
         f"{total['requests']:,} requests in {len(rounds)} rounds, one per client and round: all four tasks, five",
         f"recipes, {total['streams']} streams, some of them with drafts; {total['left']} clients hung up, after 0 to 2",
-        "seconds.",
+        f"seconds; {total['refusals']} times a client was told to try again (429: more than 16 recipes and windows).",
         f"{total['answered'] - total['different']} of {total['answered']} answers equal `Engine.generate` of the",
         "request alone. After each round nothing is left in the server;",
         f"from the first round to the last its memory grew by {growth:.1f} MB.",
