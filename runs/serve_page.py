@@ -81,9 +81,7 @@ def describe_speed(numbers: Mapping[str, Any]) -> list[str]:
 
 
 def describe_soak(rounds: list[dict[str, Any]]) -> list[str]:
-    total = {
-        name: sum(one[name] for one in rounds) for name in ("requests", "answered", "left", "different", "streams")
-    }
+    total = {name: sum(one[name] for one in rounds) for name in COUNTS}
     growth = (rounds[-1]["memory"] - rounds[0]["memory"]) / MEGABYTE
     text = prose(
         f"{total['requests']:,} requests in {len(rounds)} rounds, one per client and round: all four tasks, five",
