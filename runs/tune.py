@@ -2,7 +2,7 @@
 
     python runs/tune.py --page                           # four bundled tasks; about five hours of processor time
     python runs/tune.py --page --antibody-models sapiens-vh sapiens-vl antiberty --models DIR --data DIR
-    python runs/tune.py --page --stored                  # the page of what has been measured so far
+    python runs/tune.py --page --stored                  # the page of what is measured: published rows, and newer ones
 
 Per task, a pool of independent problems is split into pilot, calibration set and held-out problems, three times. The
 code of `foretell tune` runs on the first two parts, and the recipe that it certifies is decoded on the third. The same
@@ -312,6 +312,20 @@ def tune_antibodies(name: str, options: argparse.Namespace) -> list[dict[str, An
     return rows
 
 
+def keep_published(found: dict[str, Any], filled: dict[str, Any], file: Path) -> None:
+    """Add the rows of the published page that were not measured again."""
+    published = load_json(file, "results") if file.exists() else {"tasks": {}, "antibodies": {}}
+    for task, old in published["tasks"].items():
+        mine = found.setdefault(task, {"rows": [], "draws": [], "live": None})
+        for part in ("rows", "draws"):
+            measured = {(one.get("split", 0), one["eps"]) for one in mine[part]}
+            mine[part] += [one for one in old[part] if (one.get("split", 0), one["eps"]) not in measured]
+            mine[part].sort(key=lambda one: (one.get("split", 0), one["eps"]))
+        mine["live"] = mine["live"] or old["live"]
+    for name, rows in published["antibodies"].items():
+        filled[name] = filled.get(name) or rows
+
+
 def recovery(records: Sequence[Record], examples: Sequence[Example]) -> list[float]:
     """Return the share of masked residues that equal the original, with a 95% interval over sequences."""
     shares = [
@@ -336,7 +350,7 @@ def main() -> None:
     parser.add_argument("--antibody-splits", type=int, default=ANTIBODY_SPLITS)
     parser.add_argument("--risks", type=float, nargs="+", default=RISKS)
     parser.add_argument("--page", action="store_true", help="write the page when everything is measured")
-    parser.add_argument("--stored", action="store_true", help="decode nothing: use what is measured")
+    parser.add_argument("--stored", action="store_true", help="decode nothing: use what is measured or published")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.own, options.model = True, "tiny"
@@ -344,7 +358,10 @@ def main() -> None:
     options.antibody_sizes = {"antiberty": (30, 200)}  # 2% needs 170 even without a change
     found = {task: tune_task(task, options) for task in options.tasks}
     filled = {name: tune_antibodies(name, options) for name in options.antibody_models}
+    if options.page and options.stored:
+        keep_published(found, filled, options.out / "tune.json")
     if options.page:
+        options.out.mkdir(parents=True, exist_ok=True)
         write_page(found, filled, GOALS, ANTIBODY_RISKS, options)
 
 

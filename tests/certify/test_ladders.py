@@ -133,3 +133,12 @@ def test_levels_below_the_scale_halve_the_odds_of_a_wrong_draft() -> None:
     assert scale.bar("confidence", -12) == pytest.approx(1 - 0.1 / 64)
     assert scale.bar("gap", -2) == pytest.approx(3 + math.log(2))
     assert scale.bar("entropy", -4) == pytest.approx(0.05)
+
+
+def test_levels_between_two_tolerances_lie_between_their_bars() -> None:
+    bars = {"confidence": (0.999, 0.9), "gap": (6.0, 4.0), "entropy": (0.01, 0.09)}
+    scale = ModelScale(bars, bars, drafts=2, wrong=1)
+    assert scale.bar("confidence", 0.5) == pytest.approx(0.99)
+    assert scale.bar("gap", 0.25) == pytest.approx(5.5)
+    assert scale.bar("entropy", 0.5) == pytest.approx(0.03)
+    assert [scale.bar(name, 1) for name in bars] == pytest.approx([0.9, 4.0, 0.09])

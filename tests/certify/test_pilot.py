@@ -247,7 +247,7 @@ def test_rules_need_an_answer_and_a_trace(with_stops: Pilot, checkpoint: Path, t
     assert pilot._with_stops(tried, SCALE) == []
 
 
-def at_level(level: int) -> str:
+def at_level(level: float) -> str:
     return f"full transfer=threshold(value={0.9 - level / 50:g})"
 
 
@@ -275,16 +275,20 @@ def trimmer(bench: Any) -> Pilot:
 @pytest.mark.parametrize(
     ("risks", "prices", "kept"),
     [
-        ((0.0, 0.0, 0.03, 0.2), (32, 16, 8, 4), [4, 5]),  # nothing before a rung that surely passes, no hopeless one
-        ((0.03, 0.2), (8, 4), [-9, -5, -1, 3]),  # it may fail, so safer ones come first
-        ((0.03, 0.03), (8, 4), [-8, -4, 0, 4]),  # equally likely to pass: the faster one
-        ((0.035, 0.0, 0.03), (16, 32, 8), [4, 5]),  # slower and riskier than the next; sorted by cost
-        ((0.2, 0.3), (8, 4), [-9, -5, -1, 3]),  # all hopeless
+        (
+            (0.0, 0.0, 0.03, 0.2),
+            (32, 16, 8, 4),
+            [4, 4.5, 5],
+        ),  # nothing before a rung that surely passes, no hopeless one
+        ((0.03, 0.2), (8, 4), [-9, -5, -1, 1, 3]),  # it may fail, so safer ones come first
+        ((0.03, 0.03), (8, 4), [-8, -4, 0, 2, 4]),  # equally likely to pass: the faster one
+        ((0.035, 0.0, 0.03), (16, 32, 8), [4, 4.5, 5]),  # slower and riskier than the next; sorted by cost
+        ((0.2, 0.3), (8, 4), [-9, -5, -1, 1, 3]),  # all hopeless
         ((0.0,), (8,), [3]),
     ],
 )
 def test_a_ladder_is_trimmed(
-    trimmer: Pilot, risks: tuple[float, ...], prices: tuple[float, ...], kept: list[int]
+    trimmer: Pilot, risks: tuple[float, ...], prices: tuple[float, ...], kept: list[float]
 ) -> None:
     found = trimmer._trim(tried_with(rows(*risks), costs(*prices)))
     assert found.rungs == tuple(map(at_level, kept))
@@ -296,13 +300,13 @@ def test_nothing_comes_before_a_rung_that_is_nearly_certain_to_pass(
 ) -> None:
     monkeypatch.setattr(Pilot, "_chances", lambda *_: [1.0, 0.985, 0.5])
     found = trimmer._trim(tried_with(rows(0.0, 0.0, 0.0), costs(32, 16, 8)))
-    assert found.rungs == tuple(map(at_level, (4, 5)))
+    assert found.rungs == tuple(map(at_level, (4, 4.5, 5)))
 
 
 def test_safer_rungs_differ_from_the_others(trimmer: Pilot) -> None:
     """Many levels may have the same bar; such a rung is not tested twice."""
 
-    def clipped(level: int) -> str:
+    def clipped(level: float) -> str:
         return at_level(min(level, 0))
 
     tried = replace(

@@ -60,3 +60,20 @@ def test_the_page(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert numbers(tmp_path, "tune")["tasks"] == {"sudoku": found}, "nothing is decoded, and the same is shown"
     page = (tmp_path / "out" / "tune.md").read_text(encoding="utf8")
     assert "Not all 2 pairs of split and risk are measured: sudoku 1, word 0." in " ".join(page.split())
+
+
+def test_published_rows_stay_until_they_are_measured_again(script: Any, tmp_path: Path) -> None:
+    def rows(*names: tuple[float, str]) -> list[dict[str, Any]]:
+        return [{"split": 0, "eps": eps, "recipe": recipe} for eps, recipe in names]
+
+    old = {"rows": rows((0.01, "old"), (0.02, "old")), "draws": [], "live": {"n": 1}}
+    published = {"tasks": {"word": old, "choice": old}, "antibodies": {"vh": ["old"], "vl": ["old"]}}
+    (tmp_path / "tune.json").write_text(json.dumps(published), encoding="utf8")
+    found = {"word": {"rows": rows((0.01, "new")), "draws": [], "live": None}}
+    filled = {"vh": ["new"]}
+    script.keep_published(found, filled, tmp_path / "tune.json")
+    assert found["word"] == {"rows": rows((0.01, "new"), (0.02, "old")), "draws": [], "live": {"n": 1}}
+    assert found["choice"] == old
+    assert filled == {"vh": ["new"], "vl": ["old"]}
+    script.keep_published(found, filled, tmp_path / "absent.json")
+    assert set(found) == {"word", "choice"}

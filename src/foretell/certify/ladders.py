@@ -78,17 +78,29 @@ class ModelScale:
             wrong=int((~right).sum()),
         )
 
-    def bar(self, measure: str, level: int) -> float:
-        """Return the bar of a measure at a level, an index of TOLERANCES.
+    def bar(self, measure: str, level: float) -> float:
+        """Return the bar of a measure at a level, an index of TOLERANCES or a number between two of them.
 
         Few examples show few wrong drafts, so levels below 0 are for bars that are safer than any of them: the odds of
         a wrong draft halve with every two levels.
         """
-        bar = self.bars[measure][max(level, 0)]
+        bars = self.bars[measure]
         if level >= 0:
-            return bar
+            low = math.floor(level)
+            return _blend(measure, bars[low], bars[min(low + 1, len(bars) - 1)], level - low)
         share = 2 ** (level / 2)
-        return {"confidence": 1 - (1 - bar) * share, "gap": bar - math.log(share), "entropy": bar * share}[measure]
+        return {"confidence": 1 - (1 - bars[0]) * share, "gap": bars[0] - math.log(share), "entropy": bars[0] * share}[
+            measure
+        ]
+
+
+def _blend(measure: str, low: float, high: float, share: float) -> float:
+    """Return the value between two bars: logarithmic for entropies and probabilities of an error, linear for gaps."""
+    if measure == "gap":
+        return low + share * (high - low)
+    if measure == "entropy":
+        return float(low ** (1 - share) * high**share)
+    return 1 - _blend("entropy", 1 - low, 1 - high, share)
 
 
 def _most_certain(measure: str, values: Any) -> Any:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product, zip_longest
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class StopKind:
     measure: str
     setting: Callable[[float], float]  # from a bar of that measure
 
-    def rule(self, scale: ModelScale, level: int) -> Stop:
+    def rule(self, scale: ModelScale, level: float) -> Stop:
         """Return the rule at a level; levels after the last one are the last one."""
         bar = scale.bar(self.measure, min(level, len(TOLERANCES) - 1))
         return with_token_clock(self.family).rule(round_size(self.setting(bar)))
@@ -81,7 +81,7 @@ class Stack:
     def name(self) -> str:
         return " ".join(filter(None, (self.kind.name, self.settings)))
 
-    def recipe(self, scale: ModelScale, level: int) -> str:
+    def recipe(self, scale: ModelScale, level: float) -> str:
         transfer = format_value(self.kind.make(scale.bar(self.kind.measure, level)))
         return " ".join(filter(None, (self.base, "stop_at_eos=true", self.settings, f"transfer={transfer}")))
 
@@ -91,7 +91,7 @@ class Tried:
     """A ladder on the pilot: what each rung loses and costs on the examples seen."""
 
     ladder: Ladder  # its settings are levels
-    make: Callable[[int], str]  # from a level, the recipe of a rung
+    make: Callable[[float], str]  # from a level, the recipe of a rung
     losses: Array  # [rungs, m]
     costs: Array  # [rungs, m]
     full: Array  # [m] costs of full decoding
@@ -200,7 +200,7 @@ class Pilot:
             return self.store.records(recipe, self.examples[:size], title)
         return [case.record for case in self.store.cases(recipe, self.examples[:size], title)]
 
-    def _measure(self, ladder: Ladder, make: Callable[[int], str], rungs: Sequence[Sequence[Record]]) -> Tried:
+    def _measure(self, ladder: Ladder, make: Callable[[float], str], rungs: Sequence[Sequence[Record]]) -> Tried:
         """Compare the records of every rung with full decoding's."""
         losses = np.array([[self._loss(one, example) for one, example in self._pairs(mine)] for mine in rungs])
         costs = np.array([[cost_of(one, self.goal.cost) for one in mine] for mine in rungs])
@@ -214,7 +214,7 @@ class Pilot:
         full, fast = Decoded.of_record(self._full[example.id]), Decoded.of_record(record)
         return self.goal.measure(full, fast, describe_example(example))
 
-    def _score(self, ladder: Ladder, make: Callable[[int], str], losses: Array, costs: Array, full: Array) -> Tried:
+    def _score(self, ladder: Ladder, make: Callable[[float], str], losses: Array, costs: Array, full: Array) -> Tried:
         speedups = full.sum() / costs.sum(axis=1)
         expected = predict_speedup(losses, speedups, self.planned, self.goal, self.delta)
         return Tried(ladder, make, losses, costs, full, expected)
@@ -267,11 +267,11 @@ class Pilot:
         if parse(self.store.resolve(best.ladder.rungs[0])).stop == Never():
             return []
 
-        def make(level: int) -> str:
+        def make(level: float) -> str:
             return f"{best.make(level)} {RECHECK}"
 
         def decode(name: str, levels: Sequence[float]) -> Tried:
-            rungs = tuple(make(int(level)) for level in levels)
+            rungs = tuple(make(level) for level in levels)
             ladder = Ladder(f"{best.ladder.name} + {name}", rungs, tuple(levels), "level")
             records = [self.store.records(rung, self.examples, "pilot: recheck") for rung in rungs]
             return self._measure(ladder, make, records)
@@ -297,8 +297,9 @@ class Pilot:
         """Keep the rungs that are worth a test: none that cannot pass, none that a faster one is as likely to pass as,
         and none before one that is nearly certain to pass.
 
-        If no rung is nearly certain, a few safer ones are put before them. The pilot has not decoded those: it is too
-        small to tell them from the others.
+        If no rung is nearly certain, a few safer ones are put before them, and one more rung halfway between
+        neighbours. The pilot has not decoded these: it is too small to tell them from the others. More rungs cost time
+        but no confidence, and a calibration set that fails at one rung certifies more if the one before it is near.
         """
         chances, costs = self._chances(tried), tried.costs.sum(axis=1)
         order = sorted(range(len(chances)), key=lambda row: costs[row])  # the fastest first
@@ -309,15 +310,24 @@ class Pilot:
             if chances[row] >= SURE:
                 break
         kept = (kept or [order[-1]])[::-1]
-        rungs = [tried.ladder.rungs[row] for row in kept]
+        levels = [tried.ladder.settings[row] for row in kept]
+        rungs = {tried.make(level): None for level in _with_middles(levels)}
         if chances[kept[0]] < SURE:
-            first = int(tried.ladder.settings[kept[0]])
+            first = int(levels[0])
             safer = dict.fromkeys(map(tried.make, range(first - APART, SAFEST - 1, -APART)))
-            rungs = [*[one for one in safer if one not in rungs][:SAFER][::-1], *rungs]
+            before = [one for one in safer if one not in rungs][:SAFER][::-1]
+            middle = tried.make(first - APART / 2)
+            rungs = dict.fromkeys([*before, middle, *rungs])
         return Ladder(tried.ladder.name, tuple(rungs))
 
 
-def _add_stop(make: Callable[[int], str], kind: StopKind, scale: ModelScale, offset: int, level: int) -> str:
+def _with_middles(levels: Sequence[float]) -> list[float]:
+    """Return the levels with the middle of every two neighbours between them."""
+    middles = [(one + other) / 2 for one, other in pairwise(levels)]
+    return [level for pair in zip_longest(levels, middles) for level in pair if level is not None]
+
+
+def _add_stop(make: Callable[[float], str], kind: StopKind, scale: ModelScale, offset: int, level: float) -> str:
     """Return the recipe of a rung with a stopping rule, whose bar lies `offset` levels from the rung's."""
     return f"{make(level)} stop={format_value(kind.rule(scale, level + offset))}"
 
