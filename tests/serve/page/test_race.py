@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.serve.page.conftest import PROBLEM, OpenPage, draft, ending, stream_of
+from tests.serve.page.conftest import COMPLETIONS, PROBLEM, OpenPage, draft, ending, stream_of
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +25,7 @@ def race_of(full: dict[str, Any], swift: dict[str, Any]) -> Any:
         drafts = [draft(step, ["it", " is", " 7"], 1) for step in range(8 if slow else 2)]
         stream_of(drafts, full if slow else swift)(route)
 
-    return {"/v1/completions": reply}
+    return {COMPLETIONS: reply}
 
 
 def test_one_stands_still_while_the_other_goes_on(open_page: OpenPage) -> None:
@@ -61,7 +61,7 @@ def test_the_sentence_compares_the_recorded_times(open_page: OpenPage) -> None:
 
 def test_the_time_in_the_queue_does_not_count(open_page: OpenPage) -> None:
     late = [draft(step, ["it", " is", " 7"], 1, seconds=5 + 0.1 * (step + 1)) for step in range(2)]
-    replies = {"/v1/completions": stream_of(late, ending(2, queued=5.0))}
+    replies = {COMPLETIONS: stream_of(late, ending(2, queued=5.0))}
     page = open_page("race", prompt="x", motion="reduce", replies=replies)
     verdict(page)
     page.get_by_role("slider", name="Time").fill("100")
