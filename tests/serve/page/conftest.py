@@ -18,6 +18,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 AXE = Path("work/axe/node_modules/axe-core/axe.min.js")  # where `make test-browser` puts it
 PATIENCE = 60_000  # milliseconds; the machine may be busy
 PROBLEM = "Mia has 30 flowers. Noah has 3 times as many. He hides 38. He buys 26 more. How many flowers does Noah have?"
+COMPLETIONS = "/v1/chat/completions"  # the route that the page uses for the bundled model
 OpenPage = Callable[..., Any]
 
 

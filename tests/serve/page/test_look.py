@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.serve.page.conftest import PROBLEM, OpenPage, draft, ending, reply_with, stream_of, violations
+from tests.serve.page.conftest import COMPLETIONS, PROBLEM, OpenPage, draft, ending, reply_with, stream_of, violations
 
 pytestmark = pytest.mark.browser
 PHONE = (390, 844)
@@ -50,7 +50,7 @@ def test_axe_finds_nothing(open_page: OpenPage, axe: str, view: str, theme: str,
 
 
 def test_axe_finds_nothing_in_an_error(open_page: OpenPage, axe: str) -> None:
-    page = open_page("watch", prompt="x", replies={"/v1/completions": reply_with({"error": {"message": "no"}})})
+    page = open_page("watch", prompt="x", replies={COMPLETIONS: reply_with({"error": {"message": "no"}})})
     page.locator(".status.fail").wait_for()
     assert violations(page, axe) == []
 
@@ -59,6 +59,11 @@ def test_axe_finds_nothing_in_an_error(open_page: OpenPage, axe: str) -> None:
 def test_a_phone_needs_no_horizontal_scrolling(open_page: OpenPage, view: str) -> None:
     page = finished(open_page, view, size=PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_a_phone_shows_every_column_of_the_rules(open_page: OpenPage) -> None:
+    table = finished(open_page, "what-if", size=PHONE).get_by_role("region", name="Stopping rules")
+    assert table.evaluate("node => node.scrollWidth - node.clientWidth") == 0
 
 
 def test_a_phone_has_room_for_long_answers_of_rules(open_page: OpenPage) -> None:
@@ -71,7 +76,7 @@ def test_a_phone_has_room_for_long_answers_of_rules(open_page: OpenPage) -> None
 def test_long_tokens_and_answers_fit_a_phone(open_page: OpenPage) -> None:
     words = ["supercalifragilistic" * 4, " x" * 40, " 1234567890" * 20]
     reply = stream_of([draft(0, words, 3, settled=True, gap=9.0)], ending(1, answer=words[2]))
-    page = open_page("watch", prompt="y" * 300, size=PHONE, motion="reduce", replies={"/v1/completions": reply})
+    page = open_page("watch", prompt="y" * 300, size=PHONE, motion="reduce", replies={COMPLETIONS: reply})
     page.locator(".after:not(:empty)").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
 
@@ -114,6 +119,7 @@ def test_the_button_changes_the_theme_and_remembers_it(open_page: OpenPage) -> N
 
 def test_reduced_motion_shows_the_end_at_once(open_page: OpenPage) -> None:
     page = open_page("watch", motion="reduce")
+    page.locator(".hero").wait_for()
     page.evaluate("""() => {
         window.played = [];
         const note = changes => changes.forEach(({ target }) => played.push(target.dataset.name));

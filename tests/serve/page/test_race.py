@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.serve.page.conftest import PROBLEM, OpenPage, draft, ending, stream_of
+from tests.serve.page.conftest import COMPLETIONS, PROBLEM, OpenPage, draft, ending, stream_of
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +25,7 @@ def race_of(full: dict[str, Any], swift: dict[str, Any]) -> Any:
         drafts = [draft(step, ["it", " is", " 7"], 1) for step in range(8 if slow else 2)]
         stream_of(drafts, full if slow else swift)(route)
 
-    return {"/v1/completions": reply}
+    return {COMPLETIONS: reply}
 
 
 def test_one_stands_still_while_the_other_goes_on(open_page: OpenPage) -> None:
@@ -59,9 +59,21 @@ def test_the_sentence_compares_the_recorded_times(open_page: OpenPage) -> None:
     assert page.locator(".lane.finished").count() == 0
 
 
+@pytest.mark.parametrize("size", [(1280, 900), (1080, 560), (390, 844)], ids=["wide", "narrow", "phone"])
+def test_the_end_of_a_run_moves_nothing(open_page: OpenPage, size: tuple[int, int]) -> None:
+    page = open_page("race", prompt=PROBLEM, recipe="swift", against="full", layout="word", size=size, motion="reduce")
+    verdict(page)
+    heights = []
+    for moment in ("1", "149", "150"):
+        page.get_by_role("slider", name="Time").fill(moment)
+        heights.append(page.locator(".lane").evaluate_all("all => all.map(lane => lane.offsetHeight)"))
+    assert page.locator(".lane.finished").count() == 2
+    assert heights[0] == heights[1] == heights[2]
+
+
 def test_the_time_in_the_queue_does_not_count(open_page: OpenPage) -> None:
     late = [draft(step, ["it", " is", " 7"], 1, seconds=5 + 0.1 * (step + 1)) for step in range(2)]
-    replies = {"/v1/completions": stream_of(late, ending(2, queued=5.0))}
+    replies = {COMPLETIONS: stream_of(late, ending(2, queued=5.0))}
     page = open_page("race", prompt="x", motion="reduce", replies=replies)
     verdict(page)
     page.get_by_role("slider", name="Time").fill("100")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.serve.page.conftest import PROBLEM, OpenPage, draft, ending, reply_with, stream_of, wait_until
+from tests.serve.page.conftest import COMPLETIONS, PROBLEM, OpenPage, draft, ending, reply_with, stream_of, wait_until
 
 pytestmark = pytest.mark.browser
-COMPLETIONS = "/v1/completions"
 WORDS = ["it", " is", " 7"]
 
 
@@ -161,9 +160,27 @@ def test_the_pinned_text_and_its_answer_are_sent(open_page: OpenPage) -> None:
     page.get_by_label("Prompt", exact=True).press("Control+Enter")
     finish(page)
     (body,) = sent
-    assert body.items() >= {"prompt": "one two", "answer_suffix": "The answer is", "answer_length": 3}.items()
+    assert body["messages"] == [{"role": "user", "content": "one two"}]
+    assert body.items() >= {"answer_suffix": "The answer is", "answer_length": 3}.items()
     assert body.items() >= {"stream": True, "drafts": "positions"}.items()
     assert "trace" not in body
+
+
+def test_a_model_without_a_chat_gets_the_prompt_as_it_is(open_page: OpenPage) -> None:
+    sent = []
+
+    def info(route: Any) -> None:
+        route.fulfill(json=route.fetch().json() | {"chat": False})
+
+    def reply(route: Any) -> None:
+        sent.append(route.request.post_data_json)
+        stream_of([draft(0, WORDS, 3)], ending(1))(route)
+
+    page = open_page("watch", replies={"/foretell/info": info, "/v1/completions": reply}, prompt="one two")
+    finish(page)
+    (body,) = sent
+    assert body["prompt"] == "one two"
+    assert "messages" not in body
 
 
 def test_an_error_is_a_sentence_in_the_card(open_page: OpenPage) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.serve.page.conftest import PROBLEM, OpenPage, wait_until
+from tests.serve.page.conftest import COMPLETIONS, PROBLEM, OpenPage, wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -160,10 +160,10 @@ def test_a_prompt_cannot_break_out_of_a_saved_file(open_page: OpenPage, browser:
     bad = "</script><script>document.title = 'broken'</script><b>&amp;"
 
     def change(route: Any) -> None:
-        asked = route.request.post_data_json | {"prompt": PROBLEM}
+        asked = route.request.post_data_json | {"messages": [{"role": "user", "content": PROBLEM}]}
         route.continue_(post_data=asked)
 
-    page = open_page("what-if", motion="reduce", replies={"/v1/completions": change}, prompt=bad)
+    page = open_page("what-if", motion="reduce", replies={COMPLETIONS: change}, prompt=bad)
     page.get_by_role("button", name="Save this run").wait_for()
     with page.expect_download() as download:
         page.get_by_role("button", name="Save this run").click()
