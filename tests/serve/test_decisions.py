@@ -177,6 +177,57 @@ def test_both_addresses_take_both_dialects(server: Served) -> None:
             assert low["noul"] > 0.9
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            {"input": "", "questions": [CHOICE, {"type": "choice", "instructions": "", "choices": [
+                {"value": "a", "description": "x"}, {"value": "b"}, {"value": "a"},
+            ]}]},
+            "questions[1]: choices must differ, but 'a' is given twice",
+        ),
+        (
+            '"state": "", "questions": {"kind": {"type": "choice", "criteria": {"a": "x", "b": null, "a": null}}}',
+            "questions.kind.criteria: 'a' is given twice",
+        ),
+        (
+            '"state": "", "questions": {"kind": {"type": "noul"}, "kind": {"type": "noul"}}',
+            "questions: 'kind' is given twice",
+        ),
+        (
+            {"state": "", "questions": {"kind": {"type": "score", "criteria": ["a", "b", "a"]}}},
+            "questions.kind: levels must differ, but 'a' is given twice",
+        ),
+        (
+            '"input": "", "questions": [{"type": "predicate", "instructions": "a", "instructions": "b"}]',
+            "questions[0]: 'instructions' is given twice",
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_is_given_twice(server: Served, body: Any, says: str) -> None:
+    """The bodies are raw, because a client that builds a dict drops the first of two equal names."""
+    text = body if isinstance(body, str) else json.dumps(body)[1:-1]
+    with httpx2.Client(base_url=server.url, timeout=PATIENCE) as http:
+        for route in ("/v1/decisions", "/v1/systemone"):
+            found = http.post(route, content='{"model": "tiny", ' + text + "}")
+            assert found.status_code == 400
+            assert says in found.json()["error"]["message"]
+            assert found.json()["error"]["param"] == "questions"
+
+
+def test_a_state_with_equal_names_and_long_numbers(server: Served) -> None:
+    """Only questions are checked: a state may hold any JSON."""
+    state = '{"a": 1, "a": ' + "9" * 5000 + "}"
+    body = '{"model": "tiny", "state": ' + state + ', "questions": {"low": {"type": "noul"}}}'
+    with httpx2.Client(base_url=server.url, timeout=PATIENCE) as http:
+        found = http.post("/v1/systemone", content=body)
+        nested = '{"a": ' * 900 + "1" + "}" * 900
+        deep = http.post("/v1/systemone", content=body.replace('"noul"', f'"noul", "criteria": {nested}'))
+    assert "twice" not in found.text
+    assert found.status_code < 500
+    assert deep.status_code == 400
+
+
 def test_a_stream_shows_the_probabilities_of_every_step(server: Served) -> None:
     with httpx2.Client(base_url=server.url, timeout=PATIENCE) as http:
         body = {"model": "tiny", "input": INPUT, "questions": [CHOICE], "stream": True, "recipe": "full"}

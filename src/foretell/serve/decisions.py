@@ -22,6 +22,7 @@ from foretell.serve.problems import Problem, problem_of
 from foretell.serve.questions import (
     DecisionBody,
     SystemOneBody,
+    check_repeated,
     describe_decision,
     read_input,
     read_questions,
@@ -190,6 +191,7 @@ def prepare_decision(route: str, service: Service, raw: bytes) -> Callable[[], D
     kind: type[DecisionBody | SystemOneBody] = SystemOneBody if "state" in read_json(raw) else DecisionBody
     body, notes = read_body(raw, kind)
     service.check_model(body.model)
+    check_repeated(raw)
     given, questions = read_input(body), read_questions(body)
     options: DecideOptions = {name: getattr(body, name) for name in OPTIONS if getattr(body, name) is not None}  # type: ignore[assignment]  # the names are those of both
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 
 from foretell.decide.answers import AnyAnswer, ChoiceAnswer, Decision, PredicateAnswer, ScoreAnswer
 from foretell.decide.plan import Input
-from foretell.decide.questions import Choice, Predicate, Question, Score
+from foretell.decide.questions import Choice, Predicate, Question, Score, describe_choices
 from foretell.errors import ForetellError, show
 from foretell.serve.bodies import Count, Name
 from foretell.serve.problems import Problem, problem_of
@@ -126,6 +127,35 @@ def read_questions(body: DecisionBody | SystemOneBody) -> dict[str, Question]:
     return made
 
 
+def check_repeated(raw: bytes) -> None:
+    """Raise Problem if a name is given twice in one object of the questions, where parsing keeps only the last one.
+
+    `raw` is a body that is valid JSON.
+    """
+    try:
+        body = json.loads(raw, object_pairs_hook=list, parse_int=str, parse_float=str)  # an object is a list of pairs
+        for name, value in body:
+            if name == "questions":
+                _check_names(name, value)
+    except RecursionError:
+        raise _refuse("the body nests too deeply", "questions") from None
+
+
+def _check_names(where: str, value: Any) -> None:
+    if not isinstance(value, list):
+        return
+    seen = set[str]()
+    for place, one in enumerate(value):
+        if not isinstance(one, tuple):  # `value` is a list
+            _check_names(f"{where}[{place}]", one)
+            continue
+        name, inner = one
+        if name in seen:
+            raise _refuse(f"{where}: {show(name)} is given twice", "questions")
+        seen.add(name)
+        _check_names(f"{where}.{name}", inner)
+
+
 def _read_question(where: str, one: Any, read: Callable[[str, dict[str, Any]], Question]) -> Question:
     try:
         return read(where, one)
@@ -142,7 +172,8 @@ def _ask_openai(where: str, one: dict[str, Any]) -> Question:
     if kind == "predicate":
         return Predicate(instructions)
     if kind == "choice":
-        return Choice(instructions, {each["value"]: each.get("description") for each in one["choices"]})
+        listed = [(each["value"], each.get("description")) for each in one["choices"]]
+        return Choice(instructions, describe_choices(listed))
     if kind == "score":
         return Score(instructions, [_join(each["label"], each.get("description")) for each in one["levels"]])
     raise _refuse(f"{where}: type must be predicate, choice or score, got {show(kind)}", "questions")
