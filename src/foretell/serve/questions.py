@@ -7,8 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from foretell.decide.answers import AnyAnswer, ChoiceAnswer, Decision, PredicateAnswer, ScoreAnswer
+from foretell.decide.answers import (
+    AnyAnswer,
+    ChoiceAnswer,
+    Decision,
+    PredicateAnswer,
+    ScoreAnswer,
+    choice_confidence,
+    score_confidence,
+)
 from foretell.decide.plan import Input
 from foretell.decide.questions import Choice, Predicate, Question, Score, describe_choices
 from foretell.errors import ForetellError, show
@@ -223,6 +232,16 @@ def probabilities_of(answer: AnyAnswer) -> Mapping[Any, float]:
     return answer.probabilities if answer.calibrated is None else answer.calibrated
 
 
+def _confidence(answer: ChoiceAnswer | ScoreAnswer) -> float:
+    """Return the confidence that belongs to the probabilities which are sent."""
+    p = np.array(list(probabilities_of(answer).values()))
+    return choice_confidence(p) if isinstance(answer, ChoiceAnswer) else score_confidence(p)
+
+
+def _score(probabilities: Mapping[Any, float]) -> float:
+    return sum(place * one for place, one in enumerate(probabilities.values()))
+
+
 def _openai(question: Mapping[str, Any], answer: AnyAnswer) -> dict[str, Any]:
     start = {"name": question.get("name"), "type": question["type"]}
     if answer.abstained:
@@ -232,14 +251,14 @@ def _openai(question: Mapping[str, Any], answer: AnyAnswer) -> dict[str, Any]:
         return start | {"probability": shown[True]}
     if isinstance(answer, ChoiceAnswer):
         listed = [{"value": value, "probability": one} for value, one in shown.items()]
-        return start | {"choice": answer.value, "confidence": answer.confidence, "probabilities": listed}
+        return start | {"choice": answer.value, "confidence": _confidence(answer), "probabilities": listed}
     assert isinstance(answer, ScoreAnswer), "the third kind"
     labels = [level["label"] for level in question["levels"]]
     levels = [
         {"value": place, "label": label, "probability": one}
         for place, (label, one) in enumerate(zip(labels, shown.values(), strict=True))
     ]
-    return start | {"score": answer.value, "confidence": answer.confidence, "probabilities": levels}
+    return start | {"score": _score(shown), "confidence": _confidence(answer), "probabilities": levels}
 
 
 def _system_one(answer: AnyAnswer, body: SystemOneBody, name: str) -> dict[str, Any]:
@@ -250,14 +269,13 @@ def _system_one(answer: AnyAnswer, body: SystemOneBody, name: str) -> dict[str, 
     if isinstance(answer, ChoiceAnswer):
         best = max(shown, key=lambda label: shown[label])  # also if it abstains: the format needs a choice
         found = {str(label): one for label, one in shown.items()}
-        return {"type": "choice", "choice": best, "confidence": answer.confidence, "probabilities": found} | extra
+        return {"type": "choice", "choice": best, "confidence": _confidence(answer), "probabilities": found} | extra
     assert isinstance(answer, ScoreAnswer), "the third kind"
     levels = [str(place) for place in range(len(shown))]
-    score = sum(place * one for place, one in enumerate(shown.values()))
     return {
         "type": "score",
-        "score": score,
-        "confidence": answer.confidence,
+        "score": _score(shown),
+        "confidence": _confidence(answer),
         "legend": dict(zip(levels, body.questions[name]["criteria"], strict=True)),
         "probabilities": dict(zip(levels, shown.values(), strict=True)),
     } | extra
