@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LOWEST = ("hf", "lab", "plots", "quantize", "server")
-TOOLS = ("hypothesis", "openai", "pytest", "pytest-timeout", "pytest-xdist")
+LOWEST = ("decide", "hf", "lab", "plots", "quantize", "server")
+TOOLS = ("hypothesis", "jsonschema", "openai", "pytest", "pytest-timeout", "pytest-xdist", "typesafe-sdk")
 
 
 def imported(file: Path) -> set[str]:

@@ -67,6 +67,7 @@ def test_a_file_of_inputs_resumes(tmp_path: Path) -> None:
         ([INPUT], "give one of --choice"),
         ([INPUT, "--integer", "2", "--yes-no"], "got --integer and --yes-no"),
         ([INPUT, "--choice", "a"], "the number of choices must be from 2 to 255"),
+        ([INPUT, "--choice", "a,b,a"], "choices must differ, but 'a' is given twice"),
         (["--integer", "2"], "give one prompt"),
         ([INPUT, "--integer", "2", "--template", "none"], "unknown template"),
     ],
@@ -83,6 +84,14 @@ def test_mistakes(words: list[str], says: str) -> None:
         (3, "questions are a JSON object or a list"),
         ([{"type": "guess"}], "question 1: unknown type 'guess'"),
         ([{"type": "choice", "choices": 3}], "question 1: choices must be a list"),
+        (
+            [{"type": "choice", "choices": ["a", {"value": "a"}]}],
+            "question 1: choices must differ, but 'a' is given twice",
+        ),
+        (
+            [{"type": "choice", "choices": ["a", {"value": ["b"]}]}],
+            "question 1: a choice must be a text, true or false",
+        ),
         ([{"type": "integer", "digit": 3}], "did you mean 'digits'"),
         ({"a": {"type": "object", "schema": {}}}, "question 'a': a schema must describe an object"),
         ([{"type": "predicate", "name": "x"}] * 2, "two questions are named 'x'"),

@@ -177,7 +177,7 @@ def test_impossible_decisions(tiny: Engine, asked: Any, options: Any, says: str)
     ("make", "says"),
     [
         (lambda: Choice("", ["a"]), "the number of choices must be from 2 to 255"),
-        (lambda: Choice("", ["a", "a"]), "choices must differ"),
+        (lambda: Choice("", ["a", "b", "a"]), "choices must differ, but 'a' is given twice"),
         (lambda: Choice("", "ab"), "choices must be a list"),
         (lambda: Choice("", [1, 2]), "a choice must be a text, true or false, got 1"),  # type: ignore[list-item]
         (lambda: Integer("", 5), "digits must be from 1 to 4"),

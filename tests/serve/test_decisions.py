@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import numpy as np
 import openai
 import pytest
 import typesafe_sdk
 
+from foretell.certify.tune import tune
 from foretell.decide.questions import Choice, Predicate, Score
+from foretell.engine.engine import Engine
 from foretell.serve.questions import DecisionBody, SystemOneBody, read_input, read_questions
-from tests.serve.conftest import PATIENCE, Served, wait_for
+from foretell.tasks import TASKS, draw
+from tests.serve.conftest import PATIENCE, Served, serve, wait_for
 from tests.serve.test_openai import ask, client
 
 INPUT = "Noah has 3 baskets with 4 plums each. How many plums does he have now?"
@@ -177,6 +182,57 @@ def test_both_addresses_take_both_dialects(server: Served) -> None:
             assert low["noul"] > 0.9
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            {"input": "", "questions": [CHOICE, {"type": "choice", "instructions": "", "choices": [
+                {"value": "a", "description": "x"}, {"value": "b"}, {"value": "a"},
+            ]}]},
+            "questions[1]: choices must differ, but 'a' is given twice",
+        ),
+        (
+            '"state": "", "questions": {"kind": {"type": "choice", "criteria": {"a": "x", "b": null, "a": null}}}',
+            "questions.kind.criteria: 'a' is given twice",
+        ),
+        (
+            '"state": "", "questions": {"kind": {"type": "noul"}, "kind": {"type": "noul"}}',
+            "questions: 'kind' is given twice",
+        ),
+        (
+            {"state": "", "questions": {"kind": {"type": "score", "criteria": ["a", "b", "a"]}}},
+            "questions.kind: levels must differ, but 'a' is given twice",
+        ),
+        (
+            '"input": "", "questions": [{"type": "predicate", "instructions": "a", "instructions": "b"}]',
+            "questions[0]: 'instructions' is given twice",
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_is_given_twice(server: Served, body: Any, says: str) -> None:
+    """The bodies are raw, because a client that builds a dict drops the first of two equal names."""
+    text = body if isinstance(body, str) else json.dumps(body)[1:-1]
+    with httpx2.Client(base_url=server.url, timeout=PATIENCE) as http:
+        for route in ("/v1/decisions", "/v1/systemone"):
+            found = http.post(route, content='{"model": "tiny", ' + text + "}")
+            assert found.status_code == 400
+            assert says in found.json()["error"]["message"]
+            assert found.json()["error"]["param"] == "questions"
+
+
+def test_a_state_with_equal_names_and_long_numbers(server: Served) -> None:
+    """Only questions are checked: a state may hold any JSON."""
+    state = '{"a": 1, "a": ' + "9" * 5000 + "}"
+    body = '{"model": "tiny", "state": ' + state + ', "questions": {"low": {"type": "noul"}}}'
+    with httpx2.Client(base_url=server.url, timeout=PATIENCE) as http:
+        found = http.post("/v1/systemone", content=body)
+        nested = '{"a": ' * 900 + "1" + "}" * 900
+        deep = http.post("/v1/systemone", content=body.replace('"noul"', f'"noul", "criteria": {nested}'))
+    assert "twice" not in found.text
+    assert found.status_code < 500
+    assert deep.status_code == 400
+
+
 def test_a_stream_shows_the_probabilities_of_every_step(server: Served) -> None:
     with httpx2.Client(base_url=server.url, timeout=PATIENCE) as http:
         body = {"model": "tiny", "input": INPUT, "questions": [CHOICE], "stream": True, "recipe": "full"}
@@ -189,6 +245,44 @@ def test_a_stream_shows_the_probabilities_of_every_step(server: Served) -> None:
     assert last["answers"][0]["choice"] == "0 to 22"
     best = max(previews[-1]["questions"]["range"], key=lambda one: one["probability"])
     assert best["value"] == "0 to 22"
+
+
+def test_a_tuned_file_calibrates_its_questions(tiny: Engine, tmp_path: Path) -> None:
+    """Without a recipe in the body, and only for the questions of the file."""
+    bounds = [22, 49, 81, 99]
+    problems = draw(TASKS["word"], np.random.default_rng(3), 64, test=True)
+    right = [next(place for place, most in enumerate(bounds) if int(one.answer) <= most) for one in problems]
+    rows = [{"id": at, "prompt": one.prompt, "answer": RANGES[right[at]]} for at, one in enumerate(problems)]
+    out = tmp_path / "tuned.json"
+    how: Any = {"risk": 0.6, "against": "full steps=2", "pilot": 8, "batch_size": 32, "coverage": 0.99}
+    tune("tiny", prompts=rows, questions=[CHOICE], out=out, **how)
+    unsure = problems[0].prompt
+    alone: Any = tiny.decide(unsure, {"range": Choice("", RANGES)}, recipe=out)
+    assert max(abs(alone.answer.calibrated[one] - alone.answer.probabilities[one]) for one in RANGES) > 1e-3
+    body = {"model": "tiny", "input": unsure, "questions": [CHOICE]}
+    theirs = {"model": "tiny", "state": unsure, "questions": {
+        "range": {"type": "choice", "criteria": dict.fromkeys(RANGES)},
+    }}  # fmt: skip
+    with serve(tiny, recipes=["swift", str(out)]) as one, httpx2.Client(base_url=one.url, timeout=PATIENCE) as http:
+        made, named, full, other, system = (
+            http.post("/v1/decisions", json=each).json()
+            for each in (
+                body,
+                body | {"recipe": "tuned"},
+                body | {"recipe": "full"},
+                body | {"questions": [CHOICE | {"name": "another"}]},
+                theirs,
+            )
+        )
+    for each in (made, named):
+        found = {label["value"]: label["probability"] for label in each["answers"][0]["probabilities"]}
+        assert found == pytest.approx(dict(alone.answer.calibrated), abs=1e-6)
+        assert each["answers"][0]["confidence"] == pytest.approx((4 * max(found.values()) - 1) / 3)
+        assert each["foretell"]["answers"]["range"]["conformal"] == list(alone.answer.conformal)
+    assert system["answers"]["range"]["probabilities"] == pytest.approx(dict(alone.answer.calibrated), abs=1e-6)
+    assert full["foretell"]["answers"]["range"]["conformal"] is None
+    assert other["foretell"]["answers"]["another"]["conformal"] is None
+    assert other["foretell"]["notes"] == []
 
 
 def test_decisions_and_texts_share_the_worker(server: Served) -> None:

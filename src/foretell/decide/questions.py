@@ -198,9 +198,21 @@ def _several(what: str, values: object) -> tuple[Any, ...]:
         raise RequestError(f"{what} must be a list, got {show(values)}")
     found = tuple(values)
     whole(f"the number of {what}", len(found), 2, MOST_CHOICES, RequestError)
-    if len(set(map(str, found))) < len(found):
-        raise RequestError(f"{what} must differ, got {show(found)}")
+    texts = [str(one) for one in found]
+    for place, one in enumerate(found):
+        if texts[place] in texts[:place]:
+            raise RequestError(f"{what} must differ, but {show(one)} is given twice")
     return found
+
+
+def describe_choices(listed: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return choices with their descriptions by value. Raises RequestError if a value is given twice."""
+    pairs = list(listed)
+    for value, _ in pairs:
+        if not isinstance(value, str | bool):
+            raise RequestError(f"a choice must be a text, true or false, got {show(value)}")
+    _several("choices", [value for value, _ in pairs])
+    return dict(pairs)
 
 
 def _choices(given: object) -> tuple[tuple[Value, ...], tuple[str | None, ...]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from foretell.decide.canvas import Asked
 from foretell.decide.objects import TOKENS, Object
-from foretell.decide.questions import Choice, Integer, Predicate, Score, Text
+from foretell.decide.questions import Choice, Integer, Predicate, Score, Text, describe_choices
 from foretell.errors import RequestError, one_of, show
 from foretell.storage import check_keys
 
@@ -71,20 +71,15 @@ def _make(kind: str, value: Mapping[str, Any]) -> Asked:
     return Object.from_schema(value.get("schema", {}), about, tokens=value.get("tokens", TOKENS), depends_on=after)
 
 
-def _choices(value: Any) -> dict[Any, str | None]:
+def _choices(value: Any) -> dict[Any, Any]:
     if not isinstance(value, list):
         raise RequestError(f"choices must be a list, got {show(value)}")
-    found: dict[Any, str | None] = {}
     for one in value:
         if isinstance(one, Mapping):
             check_keys(one, ("value", "description"), RequestError)
-            choice, about = one.get("value"), one.get("description")
-        else:
-            choice, about = one, None
-        if choice in found:
-            raise RequestError(f"the choice {show(choice)} is given twice")
-        found[choice] = about
-    return found
+    return describe_choices(
+        (one.get("value"), one.get("description")) if isinstance(one, Mapping) else (one, None) for one in value
+    )
 
 
 def _labelled(value: Any) -> Any:

@@ -12,6 +12,7 @@ from foretell.decide.answers import Decision
 from foretell.decide.objects import Object
 from foretell.decide.options import DecideOptions
 from foretell.decide.plan import Ask, DecisionPlan, Job
+from foretell.decide.questions import Question
 from foretell.errors import ForetellError
 from foretell.loop.decode import Step
 from foretell.serve.answer import KEEP_ALIVE, describe_wait, problem_of_failure
@@ -22,6 +23,7 @@ from foretell.serve.problems import Problem, problem_of
 from foretell.serve.questions import (
     DecisionBody,
     SystemOneBody,
+    check_repeated,
     describe_decision,
     read_input,
     read_questions,
@@ -190,17 +192,28 @@ def prepare_decision(route: str, service: Service, raw: bytes) -> Callable[[], D
     kind: type[DecisionBody | SystemOneBody] = SystemOneBody if "state" in read_json(raw) else DecisionBody
     body, notes = read_body(raw, kind)
     service.check_model(body.model)
+    check_repeated(raw)
     given, questions = read_input(body), read_questions(body)
     options: DecideOptions = {name: getattr(body, name) for name in OPTIONS if getattr(body, name) is not None}  # type: ignore[assignment]  # the names are those of both
     try:
         if body.recipe is not None:
             options["recipe"] = service.offers.recipe(body.recipe)
-        plan = DecisionPlan.prepare(service.engine, questions, **options)
+        plan = _prepare_plan(service, questions, options)
         plan = replace(plan, base=replace(plan.base, notes=(*notes, *plan.base.notes)))
         job = plan.start(given)
     except ForetellError as error:
         raise problem_of(error, _name_param(error, body)) from None
     return lambda: DecisionAnswer(service, route, plan, job, bool(body.stream), body)
+
+
+def _prepare_plan(service: Service, questions: Mapping[str, Question], options: DecideOptions) -> DecisionPlan:
+    """Return a plan with the recipe that was asked for, or else with the tuned file that is calibrated for it."""
+    if "recipe" not in options:
+        for tuned in service.offers.calibrated:
+            plan = DecisionPlan.prepare(service.engine, questions, **options | {"recipe": tuned})
+            if plan.calibration is not None:
+                return plan
+    return DecisionPlan.prepare(service.engine, questions, **options)
 
 
 def prepare_object(

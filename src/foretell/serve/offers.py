@@ -73,6 +73,12 @@ class Offers:
     def default(self) -> Offer:
         return next(iter(self.each.values()))
 
+    @property
+    def calibrated(self) -> list[Certificate]:
+        """The tuned files with a calibration of typed decisions."""
+        found = [one.recipe for one in self.each.values() if isinstance(one.recipe, Certificate)]
+        return [one for one in found if one.decisions is not None]
+
     def find(self, asked: str | None) -> tuple[Offer, str | None]:
         """Return the offer that a client asked for by name, and its numeric settings.
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from foretell.decide.answers import AnyAnswer, ChoiceAnswer, Decision, PredicateAnswer, ScoreAnswer
+from foretell.decide.answers import (
+    AnyAnswer,
+    ChoiceAnswer,
+    Decision,
+    PredicateAnswer,
+    ScoreAnswer,
+    choice_confidence,
+    score_confidence,
+)
 from foretell.decide.plan import Input
-from foretell.decide.questions import Choice, Predicate, Question, Score
+from foretell.decide.questions import Choice, Predicate, Question, Score, describe_choices
 from foretell.errors import ForetellError, show
 from foretell.serve.bodies import Count, Name
 from foretell.serve.problems import Problem, problem_of
@@ -126,6 +136,35 @@ def read_questions(body: DecisionBody | SystemOneBody) -> dict[str, Question]:
     return made
 
 
+def check_repeated(raw: bytes) -> None:
+    """Raise Problem if a name is given twice in one object of the questions, where parsing keeps only the last one.
+
+    `raw` is a body that is valid JSON.
+    """
+    try:
+        body = json.loads(raw, object_pairs_hook=list, parse_int=str, parse_float=str)  # an object is a list of pairs
+        for name, value in body:
+            if name == "questions":
+                _check_names(name, value)
+    except RecursionError:
+        raise _refuse("the body nests too deeply", "questions") from None
+
+
+def _check_names(where: str, value: Any) -> None:
+    if not isinstance(value, list):
+        return
+    seen = set[str]()
+    for place, one in enumerate(value):
+        if not isinstance(one, tuple):  # `value` is a list
+            _check_names(f"{where}[{place}]", one)
+            continue
+        name, inner = one
+        if name in seen:
+            raise _refuse(f"{where}: {show(name)} is given twice", "questions")
+        seen.add(name)
+        _check_names(f"{where}.{name}", inner)
+
+
 def _read_question(where: str, one: Any, read: Callable[[str, dict[str, Any]], Question]) -> Question:
     try:
         return read(where, one)
@@ -142,7 +181,8 @@ def _ask_openai(where: str, one: dict[str, Any]) -> Question:
     if kind == "predicate":
         return Predicate(instructions)
     if kind == "choice":
-        return Choice(instructions, {each["value"]: each.get("description") for each in one["choices"]})
+        listed = [(each["value"], each.get("description")) for each in one["choices"]]
+        return Choice(instructions, describe_choices(listed))
     if kind == "score":
         return Score(instructions, [_join(each["label"], each.get("description")) for each in one["levels"]])
     raise _refuse(f"{where}: type must be predicate, choice or score, got {show(kind)}", "questions")
@@ -192,6 +232,16 @@ def probabilities_of(answer: AnyAnswer) -> Mapping[Any, float]:
     return answer.probabilities if answer.calibrated is None else answer.calibrated
 
 
+def _confidence(answer: ChoiceAnswer | ScoreAnswer) -> float:
+    """Return the confidence that belongs to the probabilities which are sent."""
+    p = np.array(list(probabilities_of(answer).values()))
+    return choice_confidence(p) if isinstance(answer, ChoiceAnswer) else score_confidence(p)
+
+
+def _score(probabilities: Mapping[Any, float]) -> float:
+    return sum(place * one for place, one in enumerate(probabilities.values()))
+
+
 def _openai(question: Mapping[str, Any], answer: AnyAnswer) -> dict[str, Any]:
     start = {"name": question.get("name"), "type": question["type"]}
     if answer.abstained:
@@ -201,14 +251,14 @@ def _openai(question: Mapping[str, Any], answer: AnyAnswer) -> dict[str, Any]:
         return start | {"probability": shown[True]}
     if isinstance(answer, ChoiceAnswer):
         listed = [{"value": value, "probability": one} for value, one in shown.items()]
-        return start | {"choice": answer.value, "confidence": answer.confidence, "probabilities": listed}
+        return start | {"choice": answer.value, "confidence": _confidence(answer), "probabilities": listed}
     assert isinstance(answer, ScoreAnswer), "the third kind"
     labels = [level["label"] for level in question["levels"]]
     levels = [
         {"value": place, "label": label, "probability": one}
         for place, (label, one) in enumerate(zip(labels, shown.values(), strict=True))
     ]
-    return start | {"score": answer.value, "confidence": answer.confidence, "probabilities": levels}
+    return start | {"score": _score(shown), "confidence": _confidence(answer), "probabilities": levels}
 
 
 def _system_one(answer: AnyAnswer, body: SystemOneBody, name: str) -> dict[str, Any]:
@@ -219,14 +269,13 @@ def _system_one(answer: AnyAnswer, body: SystemOneBody, name: str) -> dict[str, 
     if isinstance(answer, ChoiceAnswer):
         best = max(shown, key=lambda label: shown[label])  # also if it abstains: the format needs a choice
         found = {str(label): one for label, one in shown.items()}
-        return {"type": "choice", "choice": best, "confidence": answer.confidence, "probabilities": found} | extra
+        return {"type": "choice", "choice": best, "confidence": _confidence(answer), "probabilities": found} | extra
     assert isinstance(answer, ScoreAnswer), "the third kind"
     levels = [str(place) for place in range(len(shown))]
-    score = sum(place * one for place, one in enumerate(shown.values()))
     return {
         "type": "score",
-        "score": score,
-        "confidence": answer.confidence,
+        "score": _score(shown),
+        "confidence": _confidence(answer),
         "legend": dict(zip(levels, body.questions[name]["criteria"], strict=True)),
         "probabilities": dict(zip(levels, shown.values(), strict=True)),
     } | extra
