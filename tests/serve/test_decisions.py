@@ -264,12 +264,13 @@ def test_a_tuned_file_calibrates_its_questions(tiny: Engine, tmp_path: Path) -> 
         "range": {"type": "choice", "criteria": dict.fromkeys(RANGES)},
     }}  # fmt: skip
     with serve(tiny, recipes=["swift", str(out)]) as one, httpx2.Client(base_url=one.url, timeout=PATIENCE) as http:
-        made, named, full, other, system = (
+        made, named, full, once, other, system = (
             http.post("/v1/decisions", json=each).json()
             for each in (
                 body,
                 body | {"recipe": "tuned"},
                 body | {"recipe": "full"},
+                body | {"steps": 1},
                 body | {"questions": [CHOICE | {"name": "another"}]},
                 theirs,
             )
@@ -280,7 +281,8 @@ def test_a_tuned_file_calibrates_its_questions(tiny: Engine, tmp_path: Path) -> 
         assert each["answers"][0]["confidence"] == pytest.approx((4 * max(found.values()) - 1) / 3)
         assert each["foretell"]["answers"]["range"]["conformal"] == list(alone.answer.conformal)
     assert system["answers"]["range"]["probabilities"] == pytest.approx(dict(alone.answer.calibrated), abs=1e-6)
-    assert full["foretell"]["answers"]["range"]["conformal"] is None
+    for each in (full, once):
+        assert each["foretell"]["answers"]["range"]["conformal"] is None
     assert other["foretell"]["answers"]["another"]["conformal"] is None
     assert other["foretell"]["notes"] == []
 

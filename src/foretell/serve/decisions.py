@@ -207,8 +207,12 @@ def prepare_decision(route: str, service: Service, raw: bytes) -> Callable[[], D
 
 
 def _prepare_plan(service: Service, questions: Mapping[str, Question], options: DecideOptions) -> DecisionPlan:
-    """Return a plan with the recipe that was asked for, or else with the tuned file that is calibrated for it."""
-    if "recipe" not in options:
+    """Return a plan with the tuned file that is calibrated for the questions, unless the client chose how to decode.
+
+    A calibration does not hold for other steps or further readings.
+    """
+    chosen = {"recipe", "steps", "orders"} & options.keys() or options.get("on_unsure") == "full"
+    if not chosen:
         for tuned in service.offers.calibrated:
             plan = DecisionPlan.prepare(service.engine, questions, **options | {"recipe": tuned})
             if plan.calibration is not None:
