@@ -22,13 +22,13 @@ def test_it_has_two_nodes_and_gets_a_new_one(nodes: TwoNodes) -> None:
 
     assert count_nodes() == 2
 
-    @ray.remote(num_cpus=1)
-    def load() -> Any:
+    def describe() -> str:
         import foretell
 
         return foretell.load("tiny").describe()
 
-    assert "tiny" in ray.get(load.remote())
+    remote: Any = ray.remote(num_cpus=1)(describe)
+    assert "tiny" in ray.get(remote.remote())
     nodes.kill_second()
     wait_for(lambda: count_nodes() == 1)
     nodes.restore()

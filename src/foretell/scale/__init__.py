@@ -1,18 +1,15 @@
 """More than one machine, over Ray: a server of many replicas, and batches over a pool of engines.
 
-The modules are loaded when a name is first used, so that batches need no server and pure parts need no Ray.
+A module is loaded when one of its names is first used, so that batches need no server and pure parts need no Ray.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from foretell.scale.serve import serve_app
-
-__all__ = ["serve_app"]
-_MODULES = {"serve_app": "serve"}  # name -> its module
+__all__: list[str] = []
+_MODULES: dict[str, str] = {}  # name -> its module
 
 
 def __getattr__(name: str) -> Any:
