@@ -138,7 +138,7 @@ class _Group:
         one, work = self.rows[0].job, [row.work for row in self.rows]
         prompt = max(row.job.prompt for row in self.rows)
         canvas, read = prompt + one.window, sum(each.read for each in work)
-        made = []
+        made: list[Pass] = []
         for whole_text, stored, widths in (
             (True, one.stored, [each.whole for each in work if each.whole]),
             (False, one.stored, [each.part for each in work if each.part]),
