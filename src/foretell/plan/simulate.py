@@ -188,25 +188,28 @@ class Server:
         self._queue.append(group)
 
     def step(self, until: float = inf) -> list[Finished]:
-        """Take the next step, or several equal ones at once, which end by the first step that ends after `until`.
+        """Take the next step, or at once all steps of all groups until a row joins, leaves or changes what it computes.
 
-        `until` is the time at which another request may arrive.
+        `until` is the time at which another request may arrive; it joins after the step that is running then.
         """
         joined = self._admit()
+        equal = 0 if joined else min(row.left - row.last_run for group in self._turns for row in group.rows)
+        if equal > 1:
+            turns = [(group, group.passes()) for group in self._turns]
+            seconds = [self.cost(BatchStep(passes, 0, 0)) for _, passes in turns]
+            if self.running < self.max_batch and until < inf:
+                equal = min(equal, int((until - self.now) / sum(seconds)))
+            if equal > 0:
+                for (group, passes), each in zip(turns, seconds, strict=True):
+                    for row in group.rows:
+                        row.advance(equal)
+                    self._spend(each, passes, equal)
+                return []
+        return self._take_one(joined)
+
+    def _take_one(self, joined: int) -> list[Finished]:
         group = self._turns[0]
         passes = group.passes()
-        equal = min(row.left - row.last_run for row in group.rows)  # steps in which nothing changes
-        if joined or equal < 2 or len(self._turns) > 1:
-            return self._take_one(group, passes, joined)
-        seconds = self.cost(BatchStep(passes, 0, 0))
-        if self.running < self.max_batch:  # a request that arrives meanwhile joins after the step that is running
-            equal = min(equal, max(1, ceil((until - self.now) / seconds))) if until < inf else equal
-        for row in group.rows:
-            row.advance(equal)
-        self._spend(seconds, passes, equal)
-        return []
-
-    def _take_one(self, group: _Group, passes: tuple[Pass, ...], joined: int) -> list[Finished]:
         self._turns.rotate(-1)
         done = [row for row in group.rows if row.advance(1)]
         self._spend(self.cost(BatchStep(passes, joined, len(done))), passes, 1)
