@@ -1,4 +1,4 @@
-"""Calibrate typed decisions with the tuned recipe: a temperature and a conformal quantile per kind of question."""
+"""Calibrate typed decisions with the tuned recipe: temperature, doubt and conformal quantile per kind of question."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def calibrate(
     questions, template, _ = first.prepare(engine.codec)
     plan = DecisionPlan.prepare(engine, questions, recipe=recipe, template=template, orders=1)
     inputs: list[Any] = [getattr(one.prompt, "text", None) for one in rows]
-    learned: dict[str, tuple[list[Floats], list[int]]] = {}
+    learned: dict[str, tuple[list[Floats], list[int], list[int]]] = {}  # probabilities, right places, inputs
     for place, decision in decide_iter(engine, inputs, plan, batch_size):
         if isinstance(decision, ForetellError):
             raise decision
@@ -53,10 +53,13 @@ def calibrate(
             if right not in labels:
                 where = rows[place].data["where"]
                 raise RequestError(f"{where}: {show(right)} is not a label of {name}, which has {show(list(labels))}")
-            found = learned.setdefault(questions[name].kind, ([], []))
+            found = learned.setdefault(questions[name].kind, ([], [], []))
             found[0].append(np.array(list(labels.values())))
             found[1].append(list(labels).index(right))
-    kinds = {kind: fit(*found, coverage) for kind, found in learned.items()}
+            found[2].append(place)
+    kinds = {
+        kind: fit(probabilities, right, coverage, inputs) for kind, (probabilities, right, inputs) in learned.items()
+    }
     return Calibration(kinds, digest(questions, plan.template, plan.think), plan.labels)
 
 

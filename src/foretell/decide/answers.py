@@ -31,7 +31,7 @@ class Answer:
 class PredicateAnswer(Answer):
     value: bool | None
     probability: float  # of yes
-    calibrated: float | None = None  # the same after temperature scaling
+    calibrated: float | None = None  # the same after calibration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class LabelAnswer(Answer):
 
     confidence: float  # (n p - 1) / (n - 1), for the largest probability p of n labels
     probabilities: Mapping[Any, float]
-    calibrated: Mapping[Any, float] | None = None  # the same after temperature scaling
+    calibrated: Mapping[Any, float] | None = None  # the same after calibration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,7 +158,7 @@ def finish_answer(
     value = None if abstains else reading.value
     if not isinstance(spec, Labels):
         return TextAnswer(value=value, probability=float(p[0]), **shared)
-    softer = None if learned is None else learned.soften(p)
+    softer = None if learned is None else learned.apply(p)
     if isinstance(question, Predicate):
         chosen = None if learned is None else tuple(spec.values[place] for place in learned.select(p))
         calibrated = None if softer is None else float(softer[0])
