@@ -46,10 +46,13 @@ class Sizes:
 SIZES = {"choice": Sizes(48, 330, 400), "word": Sizes(40, 200, 200), "sudoku": Sizes(48, 330, 400)}
 
 
-def write_inputs(problems: Sequence[Problem], path: Path) -> Path:
-    """Write problems as a file of inputs without answers."""
+def write_inputs(problems: Sequence[Problem], path: Path, answers: Sequence[Any] | None = None) -> Path:
+    """Write problems as a file of inputs, with or without answers."""
     make_folder(path.parent)
-    lines = [json.dumps({"id": str(place), "prompt": one.prompt}) for place, one in enumerate(problems)]
+    rows: list[dict[str, Any]] = [{"id": str(place), "prompt": one.prompt} for place, one in enumerate(problems)]
+    if answers is not None:
+        rows = [row | {"answer": right} for row, right in zip(rows, answers, strict=True)]
+    lines = [json.dumps(row) for row in rows]
     write_file(path, "\n".join(lines) + "\n")
     return path
 

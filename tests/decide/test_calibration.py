@@ -47,7 +47,7 @@ def test_doubt_repairs_answers_that_are_wrong_and_certain() -> None:
     assert min(error_of(warm, right), error_of(probabilities, right)) > 0.08
     for p, q in zip(probabilities, calibrated, strict=True):
         assert q.sum() == pytest.approx(1)
-        assert q.min() >= made.doubt / 4
+        assert q.min() > 0.99 * made.doubt / 4
         assert (np.diff(q[np.argsort(p)]) >= -1e-15).all()
 
 
@@ -156,3 +156,31 @@ def test_temperature_and_quantile() -> None:
     certain = [np.array([1.0, 0.0])] * 60
     assert fit_temperature(certain, [0] * 60) >= 0.05
     assert fit(certain, [0] * 60, 1.0).quantile == 1.0  # more coverage than 60 rows can show
+
+
+def test_caution_tells_wrong_thinking_from_right() -> None:
+    """All answers are certain; right ones are as frequent as the least certain thinking token was likely, squared."""
+    rng = np.random.default_rng(0)
+    thinking = rng.uniform(0.5, 1, size=900)
+    right = np.where(rng.random(900) < thinking**2, 0, rng.integers(1, 10, size=900)).tolist()
+    certain = np.full(10, 1e-6)
+    certain[0] = 1.0
+    made = fit([certain] * 600, right[:600], 0.9, thinking=thinking[:600].tolist())
+    assert made.caution == pytest.approx(2, abs=0.5)
+    made_without = fit([certain] * 600, right[:600], 0.9)
+    assert made_without.caution == 0
+    shown = [made.apply(certain, one) for one in thinking[600:]]
+    assert error_of(shown, right[600:]) < 0.06
+    hits = np.array(right[600:]) == 0
+    best = np.array([p[0] for p in shown])
+    assert best[hits].mean() > best[~hits].mean() + 0.1
+    assert made.apply(certain, None)[0] > max(best)
+    with pytest.raises(RequestError, match="caution must be from 0"):
+        KindCalibration(1.0, 0.5, 0.9, 50, caution=21.0)
+
+
+def test_no_caution_where_thinking_says_nothing() -> None:
+    probabilities, right = make_answers(400, 6, careless=0.2)
+    thinking = np.random.default_rng(1).uniform(0.2, 1, size=400).tolist()
+    made = fit(probabilities, right, 0.9, thinking=thinking)
+    assert (made.caution, made.doubt) == (0.0, pytest.approx(0.2, abs=0.1))

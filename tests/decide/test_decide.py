@@ -91,6 +91,26 @@ def test_one_token_probabilities_are_those_of_the_model(tiny: Engine) -> None:
     assert tiny.decide(INPUT, Choice(ASK, RANGES), steps=1, label_mass=False).answer.label_mass is None
 
 
+def test_the_least_certain_thinking_token(tiny: Engine) -> None:
+    plan = DecisionPlan.prepare(tiny, Integer(ASK))
+    (ask,) = plan.start(INPUT).asks
+    scheduler, seen = tiny.scheduler(), list[float]()
+
+    def watch(step: Any, row: int) -> None:
+        ask.reader(step, row)
+        filled = step.filled[row].clone()
+        filled[[at for slot in ask.request.layout.slots for at in range(slot.offset, slot.end)]] = False
+        seen.extend(step.beliefs.confidence[row][filled].tolist())
+
+    scheduler.submit(ask.request, watch)
+    scheduler.run()
+    assert len(seen) > 10
+    answer = tiny.decide(INPUT, Integer(ASK)).answer
+    assert answer.thinking == pytest.approx(min(seen))
+    assert 0 < min(seen) < 1
+    assert tiny.decide(INPUT, Integer(ASK), think=0).answer.thinking is None
+
+
 def test_a_batch_equals_single_decisions(tiny: Engine) -> None:
     inputs = [INPUT, "Ann has 12 pens. She finds 20.", "Leo has 6 bags with 9 nuts each."]
     together = tiny.decide(inputs, Integer(ASK), batch_size=2)

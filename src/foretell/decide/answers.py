@@ -21,6 +21,7 @@ class Answer:
     gap: float  # best minus second best logit when the slot was filled, of its least certain position
     steps: int  # of the decoding in which the question was answered
     forwards: int  # forward passes, with those of second readings
+    thinking: float | None = None  # probability of the least certain thinking token when it was filled; None: none was
     reads: int = 1  # how many readings were averaged
     abstained: bool = False  # the model was not sure enough, so there is no value
     exhausted: bool = False  # the remaining steps were spent, because the first answer was not sure enough

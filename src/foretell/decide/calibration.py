@@ -2,6 +2,8 @@
 
 A temperature cannot help with answers that are wrong and certain: their right label gets a probability of nearly 0 at
 every temperature that suits the others. So a share of the probability, the doubt, may be spread evenly over all labels.
+A slot that is read after wrong thinking is certain of a wrong answer, but the thinking was not: so the doubt may grow
+where a thinking token was filled with a low probability.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from foretell.extras import require_extra
 COLDEST, HOTTEST = 0.05, 20.0
 FEWEST = 50  # rows: a temperature from fewer is worse than none
 LEAST = 1e-12  # probability of a right label that the model excludes, so that its logarithm is finite
-MOST_DOUBT = 0.5
-GRID = 13  # temperatures between which the best one is searched for
-FOLDS = 5  # to compare calibrations with and without doubt on rows that they were not fitted on
+MOST_DOUBT, MOST_CAUTION = 0.5, 20.0
+STARTS = ((0.0, 0.02, 0.2), (0.7, 0.1, 2.0))  # log temperature, doubt and caution
+FOLDS = 5  # to compare calibrations on rows that they were not fitted on
 
 
 class KindCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,6 +37,7 @@ class KindCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     coverage: float  # the probability that the set has the right label, for rows like those it was learned from
     rows: int  # inputs; each may have several questions of this kind
     doubt: float = 0.0  # the share of the probability that is spread evenly over all labels
+    caution: float = 0.0  # the power of `Answer.thinking` that is left of the rest; 0: thinking does not count
 
     def __post_init__(self) -> None:
         within("temperature", self.temperature, COLDEST, HOTTEST, RequestError)
@@ -42,10 +45,12 @@ class KindCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         within("coverage", self.coverage, 0.0, 1.0, RequestError)
         whole("rows", self.rows, FEWEST, error=RequestError)
         within("doubt", self.doubt, 0.0, MOST_DOUBT, RequestError)
+        within("caution", self.caution, 0.0, MOST_CAUTION, RequestError)
 
-    def apply(self, probabilities: Floats) -> Floats:
-        """Return calibrated probabilities. They add up to 1 and keep their order."""
-        return (1 - self.doubt) * soften(probabilities, self.temperature) + self.doubt / len(probabilities)
+    def apply(self, probabilities: Floats, thinking: float | None = None) -> Floats:
+        """Return calibrated probabilities of an answer, which add up to 1 and keep their order."""
+        kept = (1 - self.doubt) * max(LEAST, 1.0 if thinking is None else thinking) ** self.caution
+        return kept * soften(probabilities, self.temperature) + (1 - kept) / len(probabilities)
 
     def select(self, probabilities: Floats) -> list[int]:
         """Return the places of the labels in the conformal set, the most likely first."""
@@ -70,13 +75,18 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def fit(
-    probabilities: Sequence[Floats], right: Sequence[int], coverage: float, inputs: Sequence[int] | None = None
+    probabilities: Sequence[Floats],
+    right: Sequence[int],
+    coverage: float,
+    inputs: Sequence[int] | None = None,
+    thinking: Sequence[float | None] | None = None,
 ) -> KindCalibration:
     """Learn from answers: the probabilities of each one's labels, and the place of the right one.
 
-    `inputs` is the number of the input that each answer is about (default: another one each). The quantile is
-    taken of the probabilities before calibration: temperature and doubt depend on the rows, and the guarantee of a
-    conformal set needs scores that do not. Raises RequestError if there are too few inputs.
+    `inputs` is the number of the input that each answer is about (default: another one each), and `thinking` what
+    `Answer.thinking` says of it. The quantile is taken of the probabilities before calibration: temperature and doubt
+    depend on the rows, and the guarantee of a conformal set needs scores that do not. Raises RequestError if there are
+    too few inputs.
     """
     groups = np.arange(len(right)) if inputs is None else np.unique(np.asarray(inputs), return_inverse=True)[1]
     rows = int(groups.max(initial=-1)) + 1
@@ -86,8 +96,8 @@ def fit(
     quantile = find_quantile(
         [1 - float(p[place]) for p, place in zip(probabilities, right, strict=True)], coverage, groups
     )
-    temperature, doubt = fit_doubt(_Rows.of(probabilities, right), groups)
-    return KindCalibration(temperature, quantile, coverage, rows, doubt)
+    temperature, doubt, caution = _choose(_Rows.of(probabilities, right, thinking), groups)
+    return KindCalibration(temperature, quantile, coverage, rows, doubt, caution)
 
 
 def find_quantile(scores: Sequence[float], coverage: float, inputs: Sequence[int] | None = None) -> float:
@@ -115,83 +125,81 @@ class _Rows:
 
     logs: Floats  # [n, K] log probabilities; -inf: there is no such label
     right: NDArray[np.int64]  # [n]
+    even: Floats  # [n] probability of a label if all are equally likely
+    thinking: Floats  # [n]
 
     @classmethod
-    def of(cls, probabilities: Sequence[Floats], right: Sequence[int]) -> _Rows:
+    def of(
+        cls, probabilities: Sequence[Floats], right: Sequence[int], thinking: Sequence[float | None] | None = None
+    ) -> _Rows:
         logs = np.full((len(right), max(map(len, probabilities))), -np.inf)
         for row, p in zip(logs, probabilities, strict=True):
             row[: len(p)] = np.log(np.maximum(p, LEAST))
-        return cls(logs, np.asarray(right, dtype=np.int64))
+        known = [1.0 if one is None else max(LEAST, one) for one in thinking or [None] * len(right)]
+        even = 1 / np.array([len(p) for p in probabilities])
+        return cls(logs, np.asarray(right, dtype=np.int64), even, np.array(known))
 
     def select(self, chosen: NDArray[np.bool_]) -> _Rows:
-        return _Rows(self.logs[chosen], self.right[chosen])
+        return _Rows(self.logs[chosen], self.right[chosen], self.even[chosen], self.thinking[chosen])
 
-    def soften(self, temperature: float) -> Floats:
-        """Return the probability of each right label at a temperature. [n]"""
-        powers = np.exp((self.logs - self.logs.max(axis=1, keepdims=True)) / temperature)
-        found: Floats = powers[np.arange(len(powers)), self.right] / powers.sum(axis=1)
-        return found
-
-    def even(self) -> Floats:
-        """Return the probability of each right label if all labels are equally likely. [n]"""
-        found: Floats = 1 / np.isfinite(self.logs).sum(axis=1)
-        return found
-
-    def losses(self, temperature: float, doubt: float) -> Floats:
+    def losses(self, temperature: float, doubt: float, caution: float) -> Floats:
         """Return the negative log probability of each right label after calibration. [n]"""
-        found: Floats = -np.log(np.maximum(LEAST, (1 - doubt) * self.soften(temperature) + doubt * self.even()))
+        powers = np.exp((self.logs - self.logs.max(axis=1, keepdims=True)) / temperature)
+        softened = powers[np.arange(len(powers)), self.right] / powers.sum(axis=1)
+        kept = (1 - doubt) * self.thinking**caution
+        found: Floats = -np.log(np.maximum(LEAST, kept * softened + (1 - kept) * self.even))
         return found
 
 
-def fit_doubt(rows: _Rows, inputs: NDArray[np.int64]) -> tuple[float, float]:
-    """Return temperature and doubt. The doubt is 0 unless it makes rows clearly more likely that it was not fitted on.
+Numbers = tuple[float, float, float]  # temperature, doubt and caution
 
-    "Clearly" is by more than one standard error of the sum over inputs, in cross-validation.
+
+def _choose(rows: _Rows, inputs: NDArray[np.int64]) -> Numbers:
+    """Return temperature, doubt and caution.
+
+    Doubt, and then caution, is 0 unless it makes rows clearly more likely that it was not fitted on: by more than one
+    standard error of the sum over inputs, in cross-validation.
     """
-    gains = np.zeros(len(inputs))
+    most, best = (0.0, 0.0), _cross_validate(rows, inputs, 0.0, 0.0)
+    for candidate in ((MOST_DOUBT, 0.0), (MOST_DOUBT, MOST_CAUTION)):
+        losses = _cross_validate(rows, inputs, *candidate)
+        gains = np.bincount(inputs, best - losses)
+        if gains.sum() > gains.std() * math.sqrt(len(gains)):
+            most, best = candidate, losses
+    return _fit(rows, *most)
+
+
+def _cross_validate(rows: _Rows, inputs: NDArray[np.int64], most_doubt: float, most_caution: float) -> Floats:
+    """Return the loss of each answer after a calibration that was fitted on other inputs. [n]"""
+    losses = np.zeros(len(inputs))
     for fold in range(FOLDS):
         held = inputs % FOLDS == fold
-        kept = rows.select(~held)
-        plain, doubting = (_fit(kept, most) for most in (0.0, MOST_DOUBT))
-        gains[held] = rows.select(held).losses(*plain) - rows.select(held).losses(*doubting)
-    per_input = np.bincount(inputs, gains)
-    needed = per_input.std() * math.sqrt(len(per_input))
-    return _fit(rows, MOST_DOUBT if per_input.sum() > needed else 0.0)
+        losses[held] = rows.select(held).losses(*_fit(rows.select(~held), most_doubt, most_caution))
+    return losses
 
 
 def fit_temperature(probabilities: Sequence[Floats], right: Sequence[int]) -> float:
     """Return the temperature, within bounds, at which the right labels are most likely."""
-    return _fit(_Rows.of(probabilities, right), 0.0)[0]
+    return _fit(_Rows.of(probabilities, right), 0.0, 0.0)[0]
 
 
-def _fit(rows: _Rows, most_doubt: float) -> tuple[float, float]:
-    """Return the temperature and the doubt, up to a limit, at which the right labels are most likely."""
+def _fit(rows: _Rows, most_doubt: float, most_caution: float) -> Numbers:
+    """Return the temperature, and doubt and caution up to a limit, at which the right labels are most likely."""
     require_extra("lab")
-    from scipy.optimize import minimize_scalar  # noqa: PLC0415  an extra
+    from scipy.optimize import minimize  # noqa: PLC0415  an extra
 
-    even = rows.even()
+    def expand(numbers: Floats) -> Numbers:
+        doubt, caution = (*map(float, numbers[1:]), 0.0, 0.0)[:2]
+        return math.exp(numbers[0]), doubt, caution
 
-    def best_doubt(temperature: float) -> tuple[float, float]:
-        """Return the doubt that fits a temperature best, and the loss."""
-        softened = rows.soften(temperature)
-
-        def loss(doubt: float) -> float:
-            return float(-np.log(np.maximum(LEAST, (1 - doubt) * softened + doubt * even)).sum())
-
-        if most_doubt == 0:
-            return 0.0, loss(0.0)
-        found = minimize_scalar(loss, bounds=(0, most_doubt), method="bounded", options={"xatol": 1e-5})
-        return float(found.x), float(found.fun)
-
-    def profile(log_temperature: float) -> float:
-        return best_doubt(math.exp(log_temperature))[1]
-
-    grid = np.linspace(math.log(COLDEST), math.log(HOTTEST), GRID)  # with doubt, the loss may have several minima
-    place = int(np.argmin([profile(one) for one in grid]))
-    around = grid[max(0, place - 1)], grid[min(GRID - 1, place + 1)]
-    found = minimize_scalar(profile, bounds=around, method="bounded")
-    temperature = float(min(HOTTEST, max(COLDEST, round(math.exp(found.x), 4))))
-    return temperature, round(best_doubt(temperature)[0], 6)
+    limits = ((0.0, most) for most in (most_doubt, most_caution) if most)
+    bounds = [(math.log(COLDEST), math.log(HOTTEST)), *limits]
+    tried = [
+        minimize(lambda numbers: rows.losses(*expand(numbers)).mean(), start[: len(bounds)], bounds=bounds)
+        for start in (STARTS if most_doubt else STARTS[:1])
+    ]
+    temperature, doubt, caution = expand(min(tried, key=lambda one: one.fun).x)
+    return min(HOTTEST, max(COLDEST, round(temperature, 4))), round(doubt, 6), round(caution, 4)
 
 
 def calibration_error(confidences: Sequence[float], correct: Sequence[bool], bins: int = 15) -> float:

@@ -178,7 +178,7 @@ class DecisionPlan:
         asked, learned = self.questions.get(name), None
         if self.calibration is not None and asked is not None:  # fields of an object are not calibrated
             learned = self.calibration.kinds.get(asked.kind)
-        p = reading.probabilities if learned is None else learned.apply(reading.probabilities)
+        p = reading.probabilities if learned is None else learned.apply(reading.probabilities, reading.thinking)
         return bool(p.max() < self.sure)
 
     def _gather(self, decoded: Decoded) -> Readings:
@@ -186,7 +186,7 @@ class DecisionPlan:
         ask, outcome = decoded.ask, decoded.outcome
         readings = {}
         for (name, spec), slot in zip(ask.canvas.specs.items(), ask.reader.slots, strict=True):
-            reading = Reading.of(spec, slot, outcome, self.engine.codec)
+            reading = Reading.of(spec, slot, outcome, self.engine.codec, ask.reader.thinking)
             question = self.questions.get(name)
             if isinstance(spec, Labels) and spec.length > 1 and isinstance(question, Choice):
                 reading = yield from self._chain(reading, spec, slot.slot)
