@@ -450,7 +450,8 @@ def _describe_command(command: Mapping[str, Any] | None) -> list[str]:
         prose(
             f"{command['rows']} inputs with answers ({command['pilot']} for the search), {command['seconds']:.0f}",
             f"seconds of processor time: {command['says']} Recipe: `{command['recipe']}`. Calibration: temperature",
-            f"{command['temperature']:.2f}, doubt {command['doubt']:.3f}, caution {command['caution']:.2f}. On {command['fresh']} fresh inputs:",
+            f"{command['temperature']:.2f}, doubt {command['doubt']:.3f}, caution {command['caution']:.2f}.",
+            f"On {command['fresh']} fresh inputs:",
             f"{percent(command['accuracy'])}% right at {command['forwards']:.2f} forwards, calibration error",
             f"{command['error']:.3f} before and {command['error_after']:.3f} after calibration, conformal sets of",
             f"{command['size']:.2f} labels cover {percent(command['covered'])}% ({spread(*command['expected'])} is",

@@ -103,7 +103,7 @@ def test_the_least_certain_thinking_token(tiny: Engine) -> None:
         seen.extend(step.beliefs.confidence[row][filled].tolist())
 
     scheduler.submit(ask.request, watch)
-    scheduler.run()
+    (_,) = scheduler.run()
     assert len(seen) > 10
     answer = tiny.decide(INPUT, Integer(ASK)).answer
     assert answer.thinking == pytest.approx(min(seen))
