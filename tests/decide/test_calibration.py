@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from foretell.decide import calibration
 from foretell.decide.answers import Floats, soften
 from foretell.decide.calibration import (
+    MOST_CAUTION,
     MOST_DOUBT,
     Calibration,
     KindCalibration,
@@ -184,3 +186,22 @@ def test_no_caution_where_thinking_says_nothing() -> None:
     thinking = np.random.default_rng(1).uniform(0.2, 1, size=400).tolist()
     made = fit(probabilities, right, 0.9, thinking=thinking)
     assert (made.caution, made.doubt) == (0.0, pytest.approx(0.2, abs=0.1))
+
+
+def test_only_a_clear_gain_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gains are summed over inputs and compared with their standard error."""
+    rows = calibration._Rows.of(*make_answers(60, 0, careless=0.3))
+    for gains, clear in (([1.0, -0.9] * 30, False), ([1.0, -0.4] * 30, True)):
+        losses = {(0.0, 0.0): np.array(gains), (MOST_DOUBT, 0.0): np.zeros(60), (MOST_DOUBT, MOST_CAUTION): np.ones(60)}
+        monkeypatch.setattr(calibration, "_cross_validate", lambda *given, known=losses: known[given[2:]])
+        _, doubt, caution = calibration._choose(rows, np.arange(60))
+        assert (doubt > 0.1, caution) == (clear, 0)
+
+
+def test_losses_are_those_of_inputs_that_were_not_fitted_on() -> None:
+    """One wrong answer among certain ones teaches doubt, but not about itself."""
+    certain = [np.array([1 - 1e-9, 1e-9])] * 60
+    rows = calibration._Rows.of(certain, [0] * 59 + [1])
+    losses = calibration._cross_validate(rows, np.arange(60), MOST_DOUBT, 0.0)
+    known = rows.losses(*calibration._fit(rows, MOST_DOUBT, 0.0))
+    assert losses[-1] > known[-1] + 2

@@ -50,7 +50,8 @@ class KindCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def apply(self, probabilities: Floats, thinking: float | None = None) -> Floats:
         """Return calibrated probabilities of an answer, which add up to 1 and keep their order."""
         kept = (1 - self.doubt) * max(LEAST, 1.0 if thinking is None else thinking) ** self.caution
-        return kept * soften(probabilities, self.temperature) + (1 - kept) / len(probabilities)
+        made: Floats = kept * soften(probabilities, self.temperature) + (1 - kept) / len(probabilities)
+        return made
 
     def select(self, probabilities: Floats) -> list[int]:
         """Return the places of the labels in the conformal set, the most likely first."""
@@ -100,7 +101,9 @@ def fit(
     return KindCalibration(temperature, quantile, coverage, rows, doubt, caution)
 
 
-def find_quantile(scores: Sequence[float], coverage: float, inputs: Sequence[int] | None = None) -> float:
+def find_quantile(
+    scores: Sequence[float], coverage: float, inputs: Sequence[int] | NDArray[np.int64] | None = None
+) -> float:
     """Return the bound below which a score of another input lies with probability `coverage` or more.
 
     Scores are from 0 to 1. Of n inputs with one score each, it is the ceil((n + 1) coverage)-th smallest score, and 1
