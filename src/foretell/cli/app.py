@@ -18,9 +18,11 @@ from foretell.cli import (
     evaluate,
     generate,
     judge,
+    plot,
     recipes,
     reproduce,
     serve,
+    study,
     tasks,
     trace,
     tune,
@@ -32,7 +34,7 @@ from foretell.errors import ForetellError, PermissionNeededError
 from foretell.version import __version__
 
 FAILED, USAGE = 1, 2
-RESUMABLE = ("eval", "sweep", "reproduce", "tune", "calibrate", "judge", "train", "distil")
+RESUMABLE = ("eval", "sweep", "study", "reproduce", "tune", "calibrate", "judge", "train", "distil")
 TRAIN = "foretell.cli.train"
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -103,7 +105,9 @@ app.command()(tasks.tasks)
 app.command()(vocab.vocab)
 app.command()(demo.demo)
 app.command("eval")(evaluate.evaluate)
-app.command()(evaluate.sweep)
+app.command()(study.sweep)
+app.command()(study.study)
+app.command()(plot.plot)
 app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.command()(distil.distil)
