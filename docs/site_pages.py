@@ -1,4 +1,4 @@
-"""Builds what the site has besides the Markdown pages of this folder: references from the code, the changelog, the list of results."""
+"""What the site has besides the pages of this folder: references from the code, and files of the main folder."""
 
 from __future__ import annotations
 
@@ -22,23 +22,30 @@ from foretell.cli.app import app
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 COMMANDS, NAMES = "<!-- commands -->", "<!-- names -->"
-COPIED = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+COPIED = {"README.md": "about.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are files of the main folder, and list the pages of results in the navigation."""
-    for name, source in COPIED.items():
+    """Add files of the main folder, and add pages that mkdocs.yml does not name to the navigation."""
+    for source, name in COPIED.items():
         text = (ROOT / source).read_text(encoding="utf8").replace("](docs/", "](")
+        for other, copied in COPIED.items():
+            text = text.replace(f"]({other}", f"]({copied}")
         files.append(File.generated(config, name, content=text))
-    results = sorted(path.name for path in (DOCS / "results").glob("*.md"))
+    named = str(config.nav)
+    new = sorted(one.src_uri for one in files.documentation_pages() if f"'{one.src_uri}'" not in named)
     for section in config.nav or []:
         if isinstance(section, dict) and "Results" in section:
-            section["Results"] = [f"results/{name}" for name in results]
+            section["Results"] = [name for name in new if name.startswith("results/")]
+        if isinstance(section, dict) and "Reference" in section:
+            section["Reference"] += [name for name in new if not name.startswith("results/")]
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Put the references into the pages that ask for them, and drop links to files that are not part of the site."""
+    for source, name in COPIED.items():
+        markdown = markdown.replace(f"](../{source}", f"]({name}")
     if page.file.src_uri == "cli.md":
         head, _, _ = markdown.partition(COMMANDS)
         return head + describe_program()

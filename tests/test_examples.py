@@ -15,6 +15,7 @@ import functools
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,10 +151,18 @@ def is_slow(page: Path) -> bool:
 @pytest.fixture
 def reader(
     server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Reader:
+) -> Iterator[Reader]:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    return Reader(server, monkeypatch, capsys)
+    modules, policies = set(sys.modules), {name: dict(named) for name, named in foretell.POLICIES.items()}
+    yield Reader(server, monkeypatch, capsys)
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+    for name, named in policies.items():
+        foretell.POLICIES[name].clear()
+        foretell.POLICIES[name].update(named)
 
 
 @pytest.mark.parametrize(
