@@ -47,8 +47,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for source, name in COPIED.items():
         markdown = markdown.replace(f"](../{source}", f"]({name}")
     if page.file.src_uri == "cli.md":
-        head, _, _ = markdown.partition(COMMANDS)
-        return head + describe_program()
+        return markdown.partition(COMMANDS)[0] + describe_program()
     if page.file.src_uri == "python.md":
         return re.sub(rf"{NAMES}\n(.+)\n", lambda found: describe_names(found[1]), markdown)
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)

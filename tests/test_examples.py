@@ -109,8 +109,7 @@ class Reader:
                 words = words[1:]
             if words[0] == "curl":
                 command = ["bash", "-c", line.replace(ADDRESS, self.server.url)]
-                done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
-                return done.stdout
+                return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
             assert words[0] == "foretell", f"{block}: cannot run {line!r} here; say why with <!-- not run: ... -->"
             if words[1] == "serve":  # one server runs for all pages; this one would not end
                 program: Any = typer.main.get_command(app)
