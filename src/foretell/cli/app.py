@@ -18,6 +18,7 @@ from foretell.cli import (
     evaluate,
     generate,
     judge,
+    plan,
     plot,
     recipes,
     reproduce,
@@ -110,6 +111,7 @@ app.command()(study.study)
 app.command()(plot.plot)
 app.command()(reproduce.reproduce)
 app.command()(bench.bench)
+app.command()(plan.plan)
 app.command()(distil.distil)
 app.command()(tune.tune)
 app.command()(calibrate.calibrate)
