@@ -37,10 +37,10 @@ from foretell.evaluation.benchmark import make_independent
 from foretell.evaluation.catalogue import benchmark_named
 from foretell.plots.curves import COLOURS
 from foretell.storage import load_json, make_folder, write_file
-from page import prose, publish, table
 from real_models import read_problems
 from results_page import RESULTS
 from shared import ROOT, SEED, TASKS, run_script
+from text_page import prose, publish, table
 
 REQUESTS = 20_000  # per climb
 CLIMBS = 50  # per setting

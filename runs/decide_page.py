@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from foretell.decide.calibration import calibration_error, find_quantile, fit
 from foretell.evaluation.intervals import Interval, exact, paired_difference, wilson
 from foretell.plots.curves import COLOURS
-from page import percent, points, prose, spread, table
+from text_page import percent, points, prose, spread, table
 
 COVERAGE = 0.95  # of conformal sets
 GOALS = {"choice": 3.0, "word": 5.0}  # forward passes
