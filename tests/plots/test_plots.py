@@ -248,8 +248,9 @@ def test_risk_draws_speedups_above_and_broken_promises_below() -> None:
     above, below = figure.axes[0], figure.axes[2]
     assert [text.get_text() for text in above.texts] == ["2.00x", "3.00x"]
     rule, bound = above.patches
+    bars: list[Any] = list(below.patches)
     assert rule.get_facecolor() != bound.get_facecolor(), "no rule can reach the bound"
-    assert [bar.get_height() for bar in below.patches] == [0, 4, 50, 60]
+    assert [bar.get_height() for bar in bars] == [0, 4, 50, 60]
     assert below.get_ylim() == (0, 100)
     assert drawn(figure)
 

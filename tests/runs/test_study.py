@@ -60,7 +60,7 @@ def folders(folder: Path) -> set[str]:
 
 def test_the_main_table_replays_and_checks_itself(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     page = run("main_table", checkpoint, "--tasks", "sudoku", "--limit", "4", "--clock", "2")
-    assert "of the 6 decodings there that can be compared, 6 took the same steps" in page
+    assert "Of the 6 decodings in that run that were also replayed, 6 took the same steps" in page
     assert "The paper's Sudoku: +3.0 points at 2.46x." in page
     found = numbers(tmp_path, "main_table")["tasks"]["sudoku"]
     assert [row["n"] for row in found["rows"]] == [4] * 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -66,7 +67,11 @@ def draw_budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
         axes.plot(xs, ys, color=colour, marker=".", linewidth=1.3, label=f"{window}: static")
         axes.errorbar(xs, ys, error_bars(points), fmt="none", ecolor=colour, elinewidth=0.8)
         for point in stopped[window]:
-            look = {"color": colours_of([point.name])[point.name], "markeredgecolor": colour, "markeredgewidth": 1.4}
+            look: dict[str, Any] = {
+                "color": colours_of([point.name])[point.name],
+                "markeredgecolor": colour,
+                "markeredgewidth": 1.4,
+            }
             label = f"{window}: {point.name}"
             axes.plot(point.steps, 100 * point.accuracy, "D", markersize=7, label=label, **look)
     axes.set_xscale("log", base=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -33,11 +34,12 @@ class Series:
 def plot_speed(bars: Mapping[str, Mapping[str, float]], scaling: Mapping[str, Series]) -> Figure:
     """Plot one panel of bars per comparison above, and one panel per varied size below."""
     figure: Figure = plt.figure(figsize=(10, 6.2), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1.1))
+    above, below = parts
     if bars:
         for axes, (title, speedups) in zip(above.subplots(1, len(bars), squeeze=False)[0], bars.items(), strict=True):
             draw_bars(axes, title, speedups)
-    panels = below.subplots(1, len(scaling), squeeze=False)[0] if scaling else ()
+    panels: Any = below.subplots(1, len(scaling), squeeze=False)[0] if scaling else ()
     for axes, (name, one) in zip(panels, scaling.items(), strict=True):
         draw_scaling(axes, name, one)
     if scaling:
@@ -61,10 +63,11 @@ def draw_bars(axes: Axes, title: str, speedups: Mapping[str, float]) -> None:
 
 def draw_scaling(axes: Axes, name: str, one: Series) -> None:
     """Draw the cost relative to that at the smallest size, measured and expected, on axes with the same range."""
-    for costs, look in (
+    looks: tuple[tuple[Sequence[float], dict[str, Any]], ...] = (
         (one.expected, {"color": colours.GREY, "label": "number of operations", "linestyle": "--"}),
         (one.measured, {"color": colours.BLUE, "label": "measured", "marker": "o", "markersize": 4}),
-    ):
+    )
+    for costs, look in looks:
         axes.plot(one.sizes, [cost / costs[0] for cost in costs], **look)
     axes.set(xscale="log", yscale="log", ylim=(0.8, 12))
     axes.set_xticks(list(one.sizes), [f"{size:g}" for size in one.sizes], minor=False)
