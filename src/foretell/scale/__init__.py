@@ -6,10 +6,14 @@ A module is loaded when one of its names is first used, so that batches need no 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__: list[str] = []
-_MODULES: dict[str, str] = {}  # name -> its module
+if TYPE_CHECKING:
+    from foretell.scale.front import Patience
+    from foretell.scale.serve import build, serve_app
+
+__all__ = ["Patience", "build", "serve_app"]
+_MODULES = {"Patience": "front", "build": "serve", "serve_app": "serve"}  # name -> its module
 
 
 def __getattr__(name: str) -> Any:
