@@ -170,12 +170,12 @@ def test_it_gives_up_after_some_attempts() -> None:
     assert metric(client, "foretell_requests_total") == 1
 
 
-def test_a_replica_that_beats_is_not_silent() -> None:
+def test_a_replica_that_beats_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     client, fleet, _ = made()
 
-    class Beating:
+    class Beating(Playing):
         def __init__(self) -> None:
-            self.cancel = lambda: None
+            super().__init__(fleet, [], "a")
 
         async def __aiter__(self) -> AsyncIterator[Part]:
             yield Taken("a")
@@ -185,9 +185,10 @@ def test_a_replica_that_beats_is_not_silent() -> None:
             for part in WHOLE:
                 yield part
 
-    fleet.send = lambda exchange, group: (fleet.sent.append((exchange, group)), Beating())[1]  # type: ignore[assignment,func-returns-value]
+    sent: list[Beating] = []
+    monkeypatch.setattr(fleet, "send", lambda *_: sent.append(Beating()) or sent[-1])  # type: ignore[func-returns-value]
     assert ask(client).json() == {"whole": True}
-    assert len(fleet.sent) == 1
+    assert len(sent) == 1
 
 
 def test_a_request_that_waits_for_a_replica_is_not_lost() -> None:
@@ -365,7 +366,7 @@ def test_an_exchange_that_is_closed_leaves_the_app() -> None:
         seen.append((await receive())["type"])
 
     async def run() -> list[Any]:
-        found = []
+        found: list[Any] = []
         parts = answer_exchange(waits, Exchange("GET", "/", b"", (), b"x"), 0.01, lambda: len(found) > 2)
         found.append(await anext(parts))
         found += [await anext(parts), await anext(parts)]

@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from contextvars import copy_context
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from foretell.scale.routing import ASSIGNMENT, Assignment, Watch, rank_replicas
 CHAT, TEXT, DECISIONS = "/v1/chat/completions", "/v1/completions", "/v1/decisions"
 
 
-def group(path: str = CHAT, **body: object) -> str:
+def group(path: str = CHAT, **body: Any) -> str:
     return find_group(path, json.dumps(body).encode())
 
 
@@ -47,7 +48,7 @@ def test_what_does_not_change_the_batch_does_not_change_the_group() -> None:
         {"questions": [{"name": "q"}]},
     ],
 )
-def test_what_changes_the_batch_changes_the_group(more: dict[str, object]) -> None:
+def test_what_changes_the_batch_changes_the_group(more: dict[str, Any]) -> None:
     assert group(**more) != group()
     assert group(**more) == group(**more)
 

@@ -243,7 +243,8 @@ class Front:
             heard = 0.0
             reading = asyncio.ensure_future(_next(parts))
             while True:
-                await asyncio.wait({reading, leaving}, timeout=SLICE, return_when=asyncio.FIRST_COMPLETED)
+                both: set[asyncio.Future[Any]] = {reading, leaving}
+                await asyncio.wait(both, timeout=SLICE, return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done():
                     return "left"
                 if time.perf_counter() - began > self.limits.timeout:

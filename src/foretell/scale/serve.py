@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -261,7 +262,7 @@ def build(args: dict[str, Any]) -> serve.Application:
         fields = kind.__dataclass_fields__
         chosen[name] = kind(**{field: given.pop(field) for field in [*given] if field in fields})
     hosts, origins = tuple(given.pop("hosts", ())), tuple(given.pop("origins", ()))
-    allowed = serve_app.__kwdefaults__.keys() - {"limits", "access", "patience"} | {"model"}
+    allowed = signature(serve_app).parameters.keys() - {"limits", "access", "patience"}
     for name in given:
         if name not in allowed:
             raise RequestError(unknown("argument", name, [*allowed, *Limits.__dataclass_fields__]))
