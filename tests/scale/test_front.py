@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -198,6 +199,65 @@ def test_a_request_that_waits_for_a_replica_is_not_lost() -> None:
     assert (len(fleet.sent), fleet.cancelled) == (1, 1)
     assert metric(client, "foretell_routing_waiting") == 0
     assert metric(client, 'foretell_requests_total{outcome="failed"') == 1
+
+
+async def send_and_leave(front: Front, received: int) -> list[Any]:
+    """Send a request over bare ASGI, and leave after so many messages."""
+    sent: list[Any] = []
+    left = asyncio.Event()
+    bodies = [{"type": "http.request", "body": b"{}", "more_body": False}]
+
+    async def receive() -> Any:
+        if bodies:
+            return bodies.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if len(sent) == received:
+            left.set()
+            await asyncio.sleep(0.1)
+
+    scope = Exchange("POST", CHAT, b"", (), b"").scope()
+    await front.app()(scope, receive, send)
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("script", "received", "outcome"),
+    [
+        ([Taken("a"), *WHOLE, None], 2, "ok"),
+        ([Taken("a"), *STREAM, None], 5, "ok"),
+        ([Taken("a"), *STREAM[:3], HANG], 3, "left"),
+        ([Taken("a"), *STREAM[:1], HANG], 1, "left"),
+    ],
+)
+def test_a_client_that_leaves(script: Script, received: int, outcome: str) -> None:
+    """One that has received everything has not left."""
+    client, fleet, front = made(script)
+    began = time.monotonic()
+    asyncio.run(send_and_leave(front, received))
+    assert time.monotonic() - began < 10
+    assert metric(client, f'foretell_requests_total{{outcome="{outcome}"') == 1
+    assert fleet.cancelled == (outcome == "left")
+    assert front.running == 0
+
+
+def test_draining_waits_for_what_runs() -> None:
+    _, _, front = made()
+
+    async def run() -> float:
+        front.running = 1
+        began = time.monotonic()
+        asyncio.get_running_loop().call_later(0.2, setattr, front, "running", 0)
+        await front.drain(60)
+        return time.monotonic() - began
+
+    assert 0.15 < asyncio.run(run()) < 50
+    front.running = 1
+    asyncio.run(front.drain(0.01))
+    assert front.draining
 
 
 def test_too_many_requests() -> None:

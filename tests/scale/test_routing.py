@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
-from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -148,15 +148,28 @@ def test_a_silent_replica_is_avoided_until_it_is_heard_or_forgiven(monkeypatch: 
 
 
 def test_a_request_learns_where_it_goes() -> None:
-    def send() -> Assignment:
+    async def send() -> list[str | None]:
         assignment = Assignment()
         ASSIGNMENT.set(assignment)
+        seen = []
         watch.note_sent("a")
-        return assignment
+        assert assignment.since >= began
+        seen.append(assignment.replica)
+        await asyncio.create_task(probe())
+        seen.append(assignment.replica)
+        watch.note_refused()
+        seen.append(assignment.replica)
+        watch.note_sent("b")
+        watch.note_refused()
+        assignment.since = 0.0
+        watch.note_accepted("b")
+        assert assignment.since >= began
+        return [*seen, assignment.replica]
 
-    watch = Watch()
+    async def probe() -> None:
+        """Ask a replica for its load, on behalf of another request."""
+        watch.note_refused()
+
+    watch, began = Watch(), time.monotonic()
     watch.note_sent("b")  # without an assignment: of a broadcast
-    began = time.monotonic()
-    made = copy_context().run(send)
-    assert made.replica == "a"
-    assert made.since >= began
+    assert asyncio.run(send()) == ["a", "a", None, "b"]

@@ -8,6 +8,8 @@ from starlette.types import Send
 from foretell.scale.exchange import Start
 from foretell.serve.problems import Problem
 
+LAST = b"data: [DONE]\n\n"
+
 
 class Delivery:
     """Passes the parts of a response on to the client.
@@ -22,6 +24,7 @@ class Delivery:
         self._held: list[bytes] = []
         self.status = 0  # that the client has received
         self.committed = False  # whether the client has received a part of the answer
+        self.whole = False  # whether it has received everything, and may leave
 
     def restart(self) -> None:
         """Forget what is held, because another replica answers."""
@@ -56,6 +59,7 @@ class Delivery:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _commit(self, part: bytes) -> None:
+        streams = self._start is not None and self._start.streams
         if not self.status:
             await self._send_start()
         held, self._held = self._held, []
@@ -63,6 +67,7 @@ class Delivery:
             if one:
                 await self._send_body(one)
         self.committed = True
+        self.whole = not streams or part == LAST
 
     async def _send_start(self) -> None:
         assert self._start is not None, "an app sends its status first"

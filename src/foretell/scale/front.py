@@ -243,9 +243,9 @@ class Front:
             heard = 0.0
             reading = asyncio.ensure_future(_next(parts))
             while True:
-                both: set[asyncio.Future[Any]] = {reading, leaving}
-                await asyncio.wait(both, timeout=SLICE, return_when=asyncio.FIRST_COMPLETED)
-                if leaving.done():
+                awaited: set[asyncio.Future[Any]] = {reading} if delivery.whole else {reading, leaving}
+                await asyncio.wait(awaited, timeout=SLICE, return_when=asyncio.FIRST_COMPLETED)
+                if leaving.done() and not delivery.whole:
                     return "left"
                 if time.perf_counter() - began > self.limits.timeout:
                     raise self._took_too_long()

@@ -6,6 +6,7 @@ load is passed over (Mirrokni, Thorup and Zadimoghaddam, 2018). When a replica c
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -41,6 +42,7 @@ class Assignment:
 
     replica: str | None = None  # None while it waits for a free replica
     since: float = 0.0  # time.monotonic()
+    task: object = None  # that sends it; tasks that it starts for the router see the same context
 
 
 ASSIGNMENT: ContextVar[Assignment | None] = ContextVar("ASSIGNMENT", default=None)  # of the request being routed
@@ -58,6 +60,18 @@ class Watch:
         """Count a request, and tell the one being routed where it goes."""
         with self._lock:
             self._loads[replica] += 1
+        if (assignment := ASSIGNMENT.get()) is not None:
+            assignment.replica, assignment.since = replica, time.monotonic()
+            assignment.task = asyncio.current_task()
+
+    def note_refused(self) -> None:
+        """Tell the request being routed that the replica which it was sent to is full, so that it waits again."""
+        assignment = ASSIGNMENT.get()
+        if assignment is not None and assignment.task is asyncio.current_task():
+            assignment.replica = None
+
+    def note_accepted(self, replica: str) -> None:
+        """Tell the request being routed that it stays where it was sent."""
         if (assignment := ASSIGNMENT.get()) is not None:
             assignment.replica, assignment.since = replica, time.monotonic()
 
@@ -88,3 +102,11 @@ class Watch:
             oldest = time.monotonic() - FORGIVEN
             self._silent = {name: at for name, at in self._silent.items() if at > oldest}
             return set(self._silent)
+
+
+_WATCH = Watch()
+
+
+def watch() -> Watch:
+    """Return the watch of this process, which the front shares with the router of its handle."""
+    return _WATCH

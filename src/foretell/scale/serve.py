@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
 from math import ceil
@@ -28,8 +29,7 @@ from ray.serve.handle import DeploymentHandle  # noqa: E402
 
 from foretell.scale.exchange import Exchange, Part, Start, Taken, answer_exchange  # noqa: E402
 from foretell.scale.front import Front, LostError, Patience  # noqa: E402
-from foretell.scale.router import WATCH  # noqa: E402
-from foretell.scale.routing import BALANCE  # noqa: E402
+from foretell.scale.routing import BALANCE, watch  # noqa: E402
 from foretell.serve import Access, Limits, app  # noqa: E402
 from foretell.serve.problems import Problem, busy  # noqa: E402
 
@@ -154,14 +154,15 @@ class RaySending:
             raise Problem(503, "no replica can be started; the logs of Ray Serve say why", code="no_replica") from None
 
     def cancel(self) -> None:
-        self._response.cancel()
+        with suppress(Exception):  # of a request that has failed, Ray raises its error again
+            self._response.cancel()
 
 
 class FrontReplica:
     """The deployment that receives all HTTP requests."""
 
     def __init__(self, replicas: DeploymentHandle, limits: Limits, access: Access, patience: Patience) -> None:
-        self._front = Front(ServeFleet(replicas), WATCH, limits, access, patience)
+        self._front = Front(ServeFleet(replicas), watch(), limits, access, patience)
 
     def __serve_build_asgi_app__(self) -> Any:
         return self._front.app()
