@@ -1,0 +1,74 @@
+"""Every command of the program, with the group under which `foretell --help` lists it. Add new commands here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from typer import Typer
+
+from foretell.cli import (
+    audit,
+    bench,
+    calibrate,
+    decide,
+    demo,
+    distil,
+    evaluate,
+    generate,
+    judge,
+    recipes,
+    reproduce,
+    serve,
+    tasks,
+    trace,
+    train,
+    tune,
+    vocab,
+)
+from foretell.cli.usage import Command, Group
+
+USE, MEASURE, BUILD = "Use a model", "Measure", "Build recipes and models"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command, or a `Typer` with several commands."""
+
+    run: Callable[..., None] | Typer
+    group: str
+    resumes: bool = False  # after an interruption, the same command continues
+
+
+COMMANDS = {
+    "demo": Entry(demo.demo, USE),
+    "generate": Entry(generate.generate, USE),
+    "fill": Entry(generate.fill, USE),
+    "decide": Entry(decide.decide, USE),
+    "serve": Entry(serve.serve, USE),
+    "recipes": Entry(recipes.recipes, USE),
+    "vocab": Entry(vocab.vocab, USE),
+    "tasks": Entry(tasks.tasks, MEASURE),
+    "eval": Entry(evaluate.evaluate, MEASURE, resumes=True),
+    "sweep": Entry(evaluate.sweep, MEASURE, resumes=True),
+    "trace": Entry(trace.app, MEASURE),
+    "bench": Entry(bench.bench, MEASURE),
+    "audit": Entry(audit.audit, MEASURE),
+    "reproduce": Entry(reproduce.reproduce, MEASURE, resumes=True),
+    "tune": Entry(tune.tune, BUILD, resumes=True),
+    "calibrate": Entry(calibrate.calibrate, BUILD, resumes=True),
+    "judge": Entry(judge.judge, BUILD, resumes=True),
+    "train": Entry(train.train, BUILD, resumes=True),
+    "distil": Entry(distil.distil, BUILD, resumes=True),
+}
+
+
+def add_commands(app: Typer) -> None:
+    """Add every command to the program."""
+    for name, entry in COMMANDS.items():
+        if isinstance(entry.run, Typer):
+            for inner in entry.run.registered_commands:
+                inner.cls = Command
+            app.add_typer(entry.run, name=name, cls=Group, rich_help_panel=entry.group)
+        else:
+            app.command(name, cls=Command, rich_help_panel=entry.group)(entry.run)
