@@ -17,6 +17,7 @@ from foretell.cli import (
     evaluate,
     generate,
     judge,
+    models,
     recipes,
     reproduce,
     serve,
@@ -26,6 +27,7 @@ from foretell.cli import (
     tune,
     vocab,
 )
+from foretell.cli.imports import with_imports
 from foretell.cli.usage import Command, Group
 
 USE, MEASURE, BUILD = "Use a model", "Measure", "Build recipes and models"
@@ -38,26 +40,28 @@ class Entry:
     run: Callable[..., None] | Typer
     group: str
     resumes: bool = False  # after an interruption, the same command continues
+    recipes: bool = False  # takes recipes or policies, and so the option --import
 
 
 COMMANDS = {
     "demo": Entry(demo.demo, USE),
-    "generate": Entry(generate.generate, USE),
-    "fill": Entry(generate.fill, USE),
-    "decide": Entry(decide.decide, USE),
-    "serve": Entry(serve.serve, USE),
-    "recipes": Entry(recipes.recipes, USE),
+    "generate": Entry(generate.generate, USE, recipes=True),
+    "fill": Entry(generate.fill, USE, recipes=True),
+    "decide": Entry(decide.decide, USE, recipes=True),
+    "serve": Entry(serve.serve, USE, recipes=True),
+    "recipes": Entry(recipes.recipes, USE, recipes=True),
+    "models": Entry(models.models, USE),
     "vocab": Entry(vocab.vocab, USE),
     "tasks": Entry(tasks.tasks, MEASURE),
-    "eval": Entry(evaluate.evaluate, MEASURE, resumes=True),
-    "sweep": Entry(evaluate.sweep, MEASURE, resumes=True),
-    "trace": Entry(trace.app, MEASURE),
-    "bench": Entry(bench.bench, MEASURE),
+    "eval": Entry(evaluate.evaluate, MEASURE, resumes=True, recipes=True),
+    "sweep": Entry(evaluate.sweep, MEASURE, resumes=True, recipes=True),
+    "trace": Entry(trace.app, MEASURE, recipes=True),
+    "bench": Entry(bench.bench, MEASURE, recipes=True),
     "audit": Entry(audit.audit, MEASURE),
     "reproduce": Entry(reproduce.reproduce, MEASURE, resumes=True),
-    "tune": Entry(tune.tune, BUILD, resumes=True),
-    "calibrate": Entry(calibrate.calibrate, BUILD, resumes=True),
-    "judge": Entry(judge.judge, BUILD, resumes=True),
+    "tune": Entry(tune.tune, BUILD, resumes=True, recipes=True),
+    "calibrate": Entry(calibrate.calibrate, BUILD, resumes=True, recipes=True),
+    "judge": Entry(judge.judge, BUILD, resumes=True, recipes=True),
     "train": Entry(train.train, BUILD, resumes=True),
     "distil": Entry(distil.distil, BUILD, resumes=True),
 }
@@ -66,9 +70,15 @@ COMMANDS = {
 def add_commands(app: Typer) -> None:
     """Add every command to the program."""
     for name, entry in COMMANDS.items():
+        add = with_imports if entry.recipes else _unchanged
         if isinstance(entry.run, Typer):
             for inner in entry.run.registered_commands:
-                inner.cls = Command
+                assert inner.callback is not None, "a command has a function"
+                inner.cls, inner.callback = Command, add(inner.callback)
             app.add_typer(entry.run, name=name, cls=Group, rich_help_panel=entry.group)
         else:
-            app.command(name, cls=Command, rich_help_panel=entry.group)(entry.run)
+            app.command(name, cls=Command, rich_help_panel=entry.group)(add(entry.run))
+
+
+def _unchanged(run: Callable[..., None]) -> Callable[..., None]:
+    return run
