@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo serve test check format explore fuzz test-slow test-browser test-litellm test-lm-eval test-lowest bench study beyond \
+.PHONY: setup demo serve test check format explore fuzz test-slow test-browser test-litellm test-lm-eval test-ray test-lowest bench study beyond \
 	train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
@@ -75,6 +75,17 @@ $(VENV)-litellm/.ready: pyproject.toml constraints-litellm.txt
 		hypothesis litellm pytest pytest-timeout --editable ".[server]"
 	touch $@
 
+# A local Ray cluster of two nodes. Ray's packages stay out of the other environments, and it warns a lot.
+test-ray: $(VENV)-ray/.ready
+	RAY_USAGE_STATS_ENABLED=0 $(VENV)-ray/bin/pytest -m ray -W ignore tests/scale
+
+$(VENV)-ray/.ready: pyproject.toml constraints-ray.txt
+	test -x $(VENV)-ray/bin/python || $(PYTHON) -m venv $(VENV)-ray
+	$(VENV)-ray/bin/python -m pip install --quiet --constraint constraints-ray.txt torch
+	$(VENV)-ray/bin/python -m pip install --quiet --constraint constraints-ray.txt \
+		hypothesis pytest pytest-timeout --editable ".[lab,ray,server]"
+	touch $@
+
 # The lowest versions that pyproject.toml allows.
 test-lowest: $(VENV)-lowest/.ready
 	$(VENV)-lowest/bin/pytest -n 2
@@ -116,4 +127,4 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VENV)-litellm $(VENV)-lm-eval $(VENV)-lowest build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-litellm $(VENV)-lm-eval $(VENV)-lowest $(VENV)-ray build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,6 +13,7 @@ PACKAGES = {
     "lm-eval": ("lm_eval", "the lm-evaluation-harness backend"),
     "plots": ("matplotlib", "a plot"),
     "quantize": ("torchao", "quantize"),
+    "ray": ("ray", "work on more than one machine"),
     "server": ("starlette", "a server"),
 }  # extra -> its package, and what needs it
 MORE = {"server": ("prometheus_client", "uvicorn")}  # further packages of an extra

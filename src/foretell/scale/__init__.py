@@ -1,0 +1,18 @@
+"""More than one machine, over Ray: a server of many replicas, and batches over a pool of engines.
+
+A module is loaded when one of its names is first used, so that batches need no server and pure parts need no Ray.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__: list[str] = []
+_MODULES: dict[str, str] = {}  # name -> its module
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
