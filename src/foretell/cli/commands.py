@@ -11,6 +11,7 @@ from foretell.cli import (
     audit,
     bench,
     calibrate,
+    chat,
     decide,
     demo,
     distil,
@@ -45,6 +46,7 @@ class Entry:
 
 COMMANDS = {
     "demo": Entry(demo.demo, USE),
+    "chat": Entry(chat.chat, USE, recipes=True),
     "generate": Entry(generate.generate, USE, recipes=True),
     "fill": Entry(generate.fill, USE, recipes=True),
     "decide": Entry(decide.decide, USE, recipes=True),

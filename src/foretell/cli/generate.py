@@ -179,20 +179,24 @@ setattr(fill, "__signature__", _fill_signature())  # noqa: B010 - what typer rea
 
 def start(given: dict[str, Any], *, fills: bool = False) -> None:
     """Run the command with the options `given` on the command line."""
-    options = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
-    if given.get("stop_string"):
-        options["stop_strings"] = given["stop_string"]
-    settings = given["set_"] or []
-    if given["recipe"].endswith(".json"):
-        options |= {"recipe": given["recipe"], "settings": " ".join(settings)}
-    else:
-        options["recipe"] = " ".join([given["recipe"], *settings])
+    options = read_options(given)
     output = Output(as_json=given["json"], **{name: given[name] for name in _OUTPUT})
     names = ("device", "dtype", "threads", "quantize", "packed")
     machine = {name: given[name] for name in names} | {"compile": given["compile_"]}
     model = at_revision(given["model"], given["revision"])
     supervision = read_supervision(given)
     run(output, options, model, given["prompt"], given["file"], machine, supervision, fills=fills)
+
+
+def read_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a request, by the keywords of `Engine.generate`."""
+    options = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
+    if given.get("stop_string"):
+        options["stop_strings"] = given["stop_string"]
+    settings = given["set_"] or []
+    if given["recipe"].endswith(".json"):
+        return options | {"recipe": given["recipe"], "settings": " ".join(settings)}
+    return options | {"recipe": " ".join([given["recipe"], *settings])}
 
 
 _OUTPUT = ("batch_size", "trace", "out", "watch", "delay")
