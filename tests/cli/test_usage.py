@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from foretell.cli.app import app
 from foretell.cli.commands import BUILD, COMMANDS, MEASURE, USE
-from foretell.cli.reference import write_reference
+from foretell.cli.reference import describe_commands
 from foretell.cli.usage import Command, draw, paragraphs, sections, summary, walk
 from tests.cli.conftest import Run
 
@@ -114,7 +114,7 @@ def test_long_names_defaults_and_hidden_options(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_reference_has_every_command_and_option() -> None:
-    page = write_reference()
+    page = describe_commands()
     found = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", page, re.M | re.S))
     assert list(found) == NAMES[1:]
     for command, ctx in EVERY[1:]:

@@ -12,13 +12,13 @@ from foretell.cli.usage import Row, paragraphs, sections, usage, walk
 PROGRAM = "foretell"
 
 
-def write_reference() -> str:
+def describe_commands() -> str:
     """Return one section per command, in groups, with all arguments and options."""
     from typer.main import get_command  # noqa: PLC0415
 
     program = get_command(app)
     root = program.context_class(program, info_name=PROGRAM, **program.context_settings)
-    lines = ["# Command line", "", *_describe(program)]
+    lines: list[str] = []
     for title, rows in _groups(program, root).items():
         lines += [f"**{title}:** " + ", ".join(f"[`{row.name}`](#foretell-{row.name})" for row in rows), ""]
     group = ""
@@ -54,8 +54,8 @@ def _tables(command: Any, ctx: Any) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 if __name__ == "__main__":
-    print(write_reference(), end="")
+    print(f"# Commands\n\n{describe_commands()}", end="")

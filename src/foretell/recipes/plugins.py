@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from foretell.errors import RecipeError
+from foretell.errors import RequestError
 
 GROUP, VARIABLE = "foretell.policies", "FORETELL_IMPORT"
 
@@ -33,20 +33,20 @@ def load_plugins() -> None:
 
 
 def add_plugins(names: Sequence[str]) -> None:
-    """Import files and modules in this process, and in those that it starts. Raises RecipeError if one fails."""
+    """Import files and modules in this process, and in those that it starts. Raises RequestError if one fails."""
     known = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
     for name in names:
         absolute = str(Path(name).absolute()) if name.endswith(".py") else name
         if {name, absolute} & set(known):
             continue
         if "," in absolute or not name:
-            raise RecipeError(f"--import {name!r}: the name of a file or module must not be empty or contain a comma")
+            raise RequestError(f"--import {name!r}: the name of a file or module must not be empty or contain a comma")
         if name.endswith(".py") and not Path(name).is_file():
-            raise RecipeError(f"--import {name}: there is no such file")
+            raise RequestError(f"--import {name}: there is no such file")
         try:
             _import(absolute)
         except Exception as error:
-            raise RecipeError(f"--import {name} cannot be imported: {type(error).__name__}: {error}") from error
+            raise RequestError(f"--import {name} cannot be imported: {type(error).__name__}: {error}") from error
         known.append(absolute)
         os.environ[VARIABLE] = ",".join(known)
 
