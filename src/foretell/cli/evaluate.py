@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from foretell.cli.generate import CHAT, ON_MISMATCH
-from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision, introduce
+from foretell.cli.model import Actors, Device, Dtype, Model, Packed, Ray, Revision, at_revision, introduce, open_pool
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -48,9 +48,12 @@ def decoding_options(
     compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
     quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
     packed: Packed = None,
+    ray: Ray = None,
+    actors: Actors = None,
 ) -> dict[str, Any]:
     """Return the options of every command that decodes a benchmark."""
     given = dict(locals())
+    given["pool"] = open_pool(given.pop("ray"), given.pop("actors"))
     return given | {"source": given.pop("data"), "compile": given.pop("compile_")}
 
 

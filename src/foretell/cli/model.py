@@ -10,6 +10,7 @@ from foretell.errors import RequestError
 
 if TYPE_CHECKING:
     from foretell.engine.engine import Engine
+    from foretell.workers import Pool
 
 MODEL = "A checkpoint folder, a bundled model's name, or a model on the Hugging Face hub (owner/name)."
 Model = Annotated[str, Argument(help=MODEL)]
@@ -23,6 +24,26 @@ Packed = Annotated[
         help="Arrange matrices once for oneDNN's products on a CPU (default: where that is faster).",
     ),
 ]
+
+Ray = Annotated[
+    str | None,
+    Option(help="Decode on a Ray cluster: auto (the one this machine belongs to), local (this machine) or an address."),
+]
+Actors = Annotated[
+    int | None, Option(help="Number of engines on the Ray cluster (default: as many as it has room for).")
+]
+
+
+def open_pool(ray: str | None, actors: int | None) -> Pool | None:
+    """Return the pool that --ray and --actors ask for. It connects to the cluster when there is something to decode."""
+    if ray is None:
+        if actors is not None:
+            raise RequestError(f"--actors {actors} is the number of engines on a cluster: give --ray with it")
+        return None
+    from foretell.cli.console import note  # noqa: PLC0415
+    from foretell.scale.pool import Pool  # noqa: PLC0415
+
+    return Pool(ray, actors, note=lambda line: note([line]))
 
 
 def open_engine(
