@@ -77,7 +77,7 @@ class RayCluster:
 
     def start(self, opener: Callable[[], Any], needs: Needs) -> tuple[Any, Job]:
         # Not restarted by Ray, which would wait for a machine that may never come back.
-        options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_restarts": 0, "max_task_retries": 0}
+        options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         worker = self._actor.options(**options).remote()
         return worker, worker.open.remote(opener)
 
