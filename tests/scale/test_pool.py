@@ -93,14 +93,13 @@ def test_nothing_is_lost_or_doubled_if_workers_die(count: int, places: int, shar
         for worker in cluster.workers:
             worker.dead |= draw.random() < share
         found: list[tuple[int, Any]] = []
+        failure = ""
         try:
-            for one in pool.run(Opener(), count, lambda number: partial(do, start + number)):  # noqa: B023
-                found.append(one)
+            found.extend(pool.run(Opener(), count, lambda number: partial(do, start + number)))  # noqa: B023
         except ForetellError as error:
-            assert share, error
-            assert "workers of the pool" in str(error) or "last worker" in str(error)
-        else:
-            assert sorted(number for number, _ in found) == list(range(count))
+            failure = str(error)
+        assert share or not failure
+        assert "workers of the pool" in failure or "last worker" in failure or len(found) == count
         assert len({number for number, _ in found}) == len(found)
         assert all(value == f"{RESULT} {start + number}" for number, value in found)
         alive = [one for one in cluster.workers if not one.dead]
@@ -179,10 +178,10 @@ def test_the_last_worker_is_lost_where_no_other_starts() -> None:
 
 def test_errors_of_workers_are_raised_here() -> None:
     cluster = FakeCluster(2)
-    with pytest.raises(ModelError, match="^no such model here$"):
+    with pytest.raises(ModelError, match=r"^no such model here$"):
         run(pool_on(cluster), 2, Opener(-1))
     assert cluster.stopped
-    with pytest.raises(RequestError, match="^a bad request$"):
+    with pytest.raises(RequestError, match=r"^a bad request$"):
         run(pool_on(cluster), 1, start=99)
     with pytest.raises(RuntimeError, match=r"(?s)^a worker of the pool failed\n.*ZeroDivisionError: a bug"):
         run(pool_on(cluster), 1, start=98)
