@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo serve test check format explore fuzz test-slow test-browser test-litellm test-lm-eval test-ray test-lowest bench study beyond \
+.PHONY: setup demo serve test check format explore fuzz test-slow test-docs docs release-check test-browser test-litellm test-lm-eval test-ray test-lowest bench study beyond \
 	train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
@@ -43,6 +43,14 @@ fuzz: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow
+
+# The commands and examples of the README and the docs that need minutes; `make test` runs the others.
+test-docs: setup
+	$(BIN)/pytest -m slow tests/test_examples.py
+
+# The docs as a site in work/site. Broken links and anchors are errors.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The page in a real browser. Chromium comes from apt (as root), axe-core from npm; tests without them are skipped and
 # say so.

@@ -18,6 +18,7 @@ from foretell.cli import (
     evaluate,
     generate,
     judge,
+    plan,
     recipes,
     reproduce,
     serve,
@@ -106,6 +107,7 @@ app.command("eval")(evaluate.evaluate)
 app.command()(evaluate.sweep)
 app.command()(reproduce.reproduce)
 app.command()(bench.bench)
+app.command()(plan.plan)
 app.command()(distil.distil)
 app.command()(tune.tune)
 app.command()(calibrate.calibrate)

@@ -25,6 +25,7 @@ SMALL_FILES = (
 )
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 _REVISION = re.compile(r"(?!.*\.\.)[\w][\w./+-]*", re.ASCII)
+_NO_CONFIG = "{} on the hub has no config.json; it is not a model that can be loaded"
 _log = logging.getLogger("foretell")
 
 
@@ -67,6 +68,19 @@ def download(model: str, revision: str | None = None) -> Path:
     return _fetch(repo, revision, small, weights, sizes)
 
 
+def download_config(model: str, revision: str | None = None) -> Path:
+    """Return the folder in the cache that holds config.json of `owner/name[@revision]`; download only this file."""
+    from huggingface_hub import errors, hf_hub_download  # noqa: PLC0415
+
+    repo, revision = _split(model, revision)
+    try:
+        return Path(hf_hub_download(repo, "config.json", revision=revision)).parent
+    except errors.RemoteEntryNotFoundError as problem:
+        raise ModelError(_NO_CONFIG.format(repo)) from problem
+    except Exception as problem:  # the types depend on the HTTP library of huggingface_hub
+        raise _explain(repo, revision, problem, partly=False) from problem
+
+
 def _split(model: str, revision: str | None) -> tuple[str, str | None]:
     repo, _, stated = model.partition("@")
     if stated and revision is not None:
@@ -83,7 +97,7 @@ def _choose_files(repo: str, names: list[str]) -> tuple[list[str], list[str]]:
     small = [name for name in top if any(fnmatch(name, pattern) for pattern in SMALL_FILES)]
     weights = [SINGLE] if SINGLE in top else [name for name in top if name.endswith(".safetensors")]
     if "config.json" not in small:
-        raise ModelError(f"{repo} on the hub has no config.json; it is not a model that can be loaded")
+        raise ModelError(_NO_CONFIG.format(repo))
     if not weights:
         pickles = [name for name in top if name.endswith(PICKLES)]
         found = f"only pickled weights ({', '.join(pickles[:3])}), which can run code when they are opened"
