@@ -23,6 +23,7 @@ MAX_BATCHES = 8  # maximum batches per chunk; then it is the next recipe's turn
 MIN_CHUNKS = 4  # minimum per worker, if there are enough batches
 
 Held = TypeVar("Held")
+Held_co = TypeVar("Held_co", covariant=True)
 Result = TypeVar("Result")
 
 
@@ -34,13 +35,13 @@ class Needs:
     gpus: int = 0
 
 
-class Opener(Protocol[Held]):
+class Opener(Protocol[Held_co]):
     """How a worker opens what its tasks are called with. Picklable; equal openers open the same."""
 
     @property
     def needs(self) -> Needs: ...
 
-    def __call__(self) -> Held: ...
+    def __call__(self) -> Held_co: ...
 
 
 class Pool(Protocol):

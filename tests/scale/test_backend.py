@@ -35,7 +35,7 @@ def pool_on(cluster: FakeCluster) -> Pool:
 
 
 def repeatable(records: list[Record]) -> list[Record]:
-    plain = {"seconds": 0.0, "wall": 0.0, "columns_computed": 0, "value": None}
+    plain: dict[str, Any] = {"seconds": 0.0, "wall": 0.0, "columns_computed": 0, "value": None}
     return sorted((replace(one, **plain) for one in records), key=lambda one: one.key)
 
 

@@ -117,7 +117,14 @@ def test_a_killed_driver_resumes_and_a_killed_machine_changes_nothing(
 
 
 def comparable(records: list[Record]) -> list[Record]:
-    plain = {"seconds": 0.0, "wall": 0.0, "columns_computed": 0, "value": None, "trace": None, "trace_index": None}
+    plain: dict[str, Any] = {
+        "seconds": 0.0,
+        "wall": 0.0,
+        "columns_computed": 0,
+        "value": None,
+        "trace": None,
+        "trace_index": None,
+    }
     return sorted((replace(one, **plain) for one in records), key=lambda one: one.key)
 
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import ForetellError, MissingExtraError, ModelError, RequestError
-from foretell.scale import pool as module
 from foretell.scale.pool import Pool
 from foretell.workers import Needs
 from tests.scale.fakes import FakeCluster
@@ -197,7 +196,7 @@ def test_who_stops_reading_ends_the_workers_that_are_busy() -> None:
 
 def test_the_user_is_told_once_if_no_worker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 20))
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("foretell.scale.pool.time.monotonic", lambda: next(clock))
     notes: list[str] = []
     cluster = FakeCluster(4, pending=4)
     results = pool_on(cluster, note=notes.append).run(Opener(needs=Needs(2, 1)), 4, lambda number: partial(do, number))

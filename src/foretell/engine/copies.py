@@ -88,7 +88,7 @@ class Decoding:
         found: list[tuple[int, Completion | Failure, float]] = []
         started = time.perf_counter()
         done: Completion | Failure
-        results = engine.generate_iter(self.pairs, trace=self.trace, batch_size=self.batch_size, errors=self.errors)  # type: ignore[call-overload]
+        results = engine.generate_iter(self.pairs, trace=self.trace, batch_size=self.batch_size, errors=self.errors)
         for index, done in results:
             found.append((index, done, time.perf_counter() - started))
             started = time.perf_counter()

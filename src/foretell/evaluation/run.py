@@ -356,7 +356,11 @@ def _run_on_pool(prepared: PreparedEvaluation, pool: Pool, done: Collection[tupl
         for number, found in pool.run(opener, len(chunks), task):
             index, examples = chunks[number]
             recipe = prepared.recipes[index]
-            results = (_result(prepared, recipe, examples, *one) for one in found)
+            results = (
+                _result(prepared, recipe, examples, place, one, wall)
+                for place, one, wall in found
+                if isinstance(one, Completion)  # a failure has been raised
+            )
             _write(prepared, index, results, writer, watch)
 
 

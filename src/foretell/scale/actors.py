@@ -86,9 +86,10 @@ class RayCluster:
 
     def wait(self, jobs: Sequence[Job], seconds: float) -> Sequence[Job]:
         over, _ = ray.wait(list(jobs), num_returns=1, timeout=seconds)
-        if over:
-            over, _ = ray.wait(list(jobs), num_returns=len(jobs), timeout=0)
-        return over
+        if not over:
+            return ()
+        all_over: list[Job] = ray.wait(list(jobs), num_returns=len(jobs), timeout=0)[0]
+        return all_over
 
     def result(self, job: Job) -> Reply:
         try:

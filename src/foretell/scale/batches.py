@@ -89,7 +89,7 @@ class Generate:
 
     def _prompt(self, row: Mapping[str, Any], place: int) -> Prompt:
         prompt = parse_row(row, place, f"row {place} of a batch").prompt
-        return MaskedText(prompt) if self.template.fills else prompt  # type: ignore[arg-type]
+        return MaskedText(prompt) if self.template.fills else prompt
 
 
 def _table_of(batch: Any) -> pa.Table:
