@@ -79,8 +79,11 @@ def test_generate_on_a_pool_resumes(
         (("generate", WORDS, "--ray", "auto"), "--ray decodes a --file of prompts"),
         (("generate", "--file", "p.jsonl", "--ray", "auto", "--watch"), "--ray decodes a --file of prompts"),
         (("generate", "--file", "p.jsonl", "--ray", "auto", "--risk", "0.1", "--out", "o.jsonl"), "--ray decodes a"),
-        (("generate", "--file", "p.jsonl", "--actors", "2"), "--actors 2 is the number of engines on a cluster"),
-        (("eval", "--task", "word", "--out", "o", "--actors", "2"), "--actors 2 is the number of engines on a cluster"),
+        (("generate", "--file", "p.jsonl", "--actors", "2"), "--actors 2 is the number of models on a Ray cluster"),
+        (
+            ("eval", "--task", "word", "--out", "o", "--actors", "2"),
+            "--actors 2 is the number of models on a Ray cluster",
+        ),
         (("generate", "--file", "p.jsonl", "--ray", "auto", "--actors", "0"), "the number of workers must be from 1"),
     ],
 )
