@@ -122,7 +122,7 @@ def serve(
     ray: Annotated[
         str | None,
         Option(
-            help="Ray cluster to use: auto (the one of this machine) or an address (default: a new one).",
+            help="Ray cluster of the replicas: auto, local (default: a new one on this machine) or an address.",
             rich_help_panel=SCALE,
         ),
     ] = None,

@@ -9,11 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foretell.scale.batches import Generate
     from foretell.scale.front import Patience
+    from foretell.scale.pool import Pool
     from foretell.scale.serve import build, serve_app
 
-__all__ = ["Patience", "build", "serve_app"]
-_MODULES = {"Patience": "front", "build": "serve", "serve_app": "serve"}  # name -> its module
+__all__ = ["Generate", "Patience", "Pool", "build", "serve_app"]
+_MODULES = {
+    "Generate": "batches",
+    "Patience": "front",
+    "Pool": "pool",
+    "build": "serve",
+    "serve_app": "serve",
+}  # name -> its module
 
 
 def __getattr__(name: str) -> Any:
