@@ -19,9 +19,11 @@ from foretell.cli import (
     generate,
     judge,
     plan,
+    plot,
     recipes,
     reproduce,
     serve,
+    study,
     tasks,
     trace,
     tune,
@@ -33,7 +35,7 @@ from foretell.errors import ForetellError, PermissionNeededError
 from foretell.version import __version__
 
 FAILED, USAGE = 1, 2
-RESUMABLE = ("eval", "sweep", "reproduce", "tune", "calibrate", "judge", "train", "distil")
+RESUMABLE = ("eval", "sweep", "study", "reproduce", "tune", "calibrate", "judge", "train", "distil")
 TRAIN = "foretell.cli.train"
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -104,7 +106,9 @@ app.command()(tasks.tasks)
 app.command()(vocab.vocab)
 app.command()(demo.demo)
 app.command("eval")(evaluate.evaluate)
-app.command()(evaluate.sweep)
+app.command()(study.sweep)
+app.command()(study.study)
+app.command()(plot.plot)
 app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.command()(plan.plan)

@@ -1,4 +1,4 @@
-"""`foretell eval` and `foretell sweep`: evaluate recipes on a benchmark and write a report."""
+"""`foretell eval`: evaluate recipes on a benchmark and write a report."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from foretell.extras import require_extra
 
 if TYPE_CHECKING:
     from foretell.evaluation.records import Record
+    from foretell.evaluation.run import Evaluation, PreparedEvaluation
 
 SHOWN = 3  # most recipes on one line of progress
 LINES = 20  # lines of progress in a log, from start to end
@@ -69,7 +70,7 @@ def window_options(
     return {"options": {name: value for name, value in locals().items() if value is not None}}
 
 
-def _evaluation_options(
+def evaluation_options(
     *,
     model: Model,
     task: Annotated[str, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")],
@@ -78,9 +79,6 @@ def _evaluation_options(
         str | None, Option(help="Stopping rule, or a certified rule's .json, for every recipe that stops early.")
     ] = None,
     on_mismatch: Annotated[str | None, Option(help=ON_MISMATCH)] = None,
-    trace: Annotated[
-        bool, Option("--trace", help="Save every step of every example, to replay stopping rules.")
-    ] = False,
     strict: Annotated[
         bool, Option("--strict", help="Accept only answers that the text states, never just its last number.")
     ] = False,
@@ -113,7 +111,7 @@ def with_options(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[.
     return extend
 
 
-@with_options(_evaluation_options, decoding_options, window_options)
+@with_options(evaluation_options, decoding_options, window_options)
 def evaluate(
     settings: dict[str, Any],
     recipe: Annotated[
@@ -124,6 +122,9 @@ def evaluate(
             help="Recipe or certified recipe's .json, the first as baseline (default: full, prophet). Repeatable.",
         ),
     ] = None,
+    trace: Annotated[
+        bool, Option("--trace", help="Save every step of every example, to replay stopping rules.")
+    ] = False,
 ) -> None:
     """Evaluate recipes on a benchmark. Safe to interrupt: run the same command again to resume.
 
@@ -133,54 +134,54 @@ def evaluate(
 
     foretell eval tiny --task fill --data masked.jsonl --recipe full --recipe threshold --out results/fills
     """
-    _run(settings, tuple(recipe or ("full", "prophet")))
-
-
-@with_options(_evaluation_options, decoding_options, window_options)
-def sweep(
-    settings: dict[str, Any],
-    vary: Annotated[
-        list[str], Option("--vary", "-v", help="A parameter and its values, e.g. steps=16,32,64. Repeatable.")
-    ],
-    base: Annotated[
-        list[str] | None, Option("--base", "-b", help="Recipe to vary (default: prophet). Repeatable.")
-    ] = None,
-) -> None:
-    """Evaluate every combination of parameter values. Each is compared with the unchanged recipe.
-
-    foretell sweep tiny --task word --base prophet --vary steps=16,32 --vary block_length=8,16 --out results/sweep
-    """
-    from foretell.evaluation.sweep import expand_sweep  # noqa: PLC0415
-
-    _run(settings, expand_sweep(base or ["prophet"], vary))
-
-
-def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
-    from foretell.cli.console import note, out, say  # noqa: PLC0415
     from foretell.cli.progress import Meter  # noqa: PLC0415
-    from foretell.evaluation.records import read_records  # noqa: PLC0415
-    from foretell.evaluation.report import report  # noqa: PLC0415
-    from foretell.evaluation.run import Evaluation, PreparedEvaluation, run  # noqa: PLC0415
+    from foretell.evaluation.run import PreparedEvaluation  # noqa: PLC0415
 
     require_extra("lab")
-    given = {name: settings.pop(name) for name in ("stop", "on_mismatch")}
-    settings["options"] |= {name: value for name, value in given.items() if value is not None}
-    settings["model"] = at_revision(settings["model"], settings.pop("revision"))
-    what = Evaluation(recipes=recipes, **settings)
+    what = evaluation_of({**settings, "trace": trace}, tuple(recipe or ("full", "prophet")))
     with Meter("loading") as meter:
         bench = PreparedEvaluation.prepare(what, progress=meter.load)
+    run_evaluation(bench)
+
+
+def evaluation_of(settings: dict[str, Any], recipes: tuple[str, ...]) -> Evaluation:
+    """Return the evaluation that the options of a command describe."""
+    from foretell.evaluation.run import Evaluation  # noqa: PLC0415
+
+    given = dict(settings)
+    rule = {name: given.pop(name) for name in ("stop", "on_mismatch")}
+    given["options"] = given["options"] | {name: value for name, value in rule.items() if value is not None}
+    given["model"] = at_revision(given["model"], given.pop("revision"))
+    return Evaluation(recipes=recipes, **given)
+
+
+def run_evaluation(bench: PreparedEvaluation) -> None:
+    """Decode what is missing, showing progress, and show the report."""
+    from foretell.cli.console import note  # noqa: PLC0415
+    from foretell.evaluation.records import read_records  # noqa: PLC0415
+    from foretell.evaluation.run import run  # noqa: PLC0415
+
     bench.check()
     note(bench.notes())
     introduce(bench.engine)
     names = [one.name for one in bench.recipes]
-    there = [record for record in read_records(what.out) if record.recipe in names]
+    out = bench.evaluation.out
+    there = [record for record in read_records(out) if record.recipe in names]
     with show_progress(bench.total, there, bench.graded) as tally:
         run(bench, tally.add)
-    made = report(what.out)
-    made.save(what.out)
+    show_report(out)
+
+
+def show_report(folder: Path) -> None:
+    """Write the report of a results folder, and print its table."""
+    from foretell.cli.console import out, say  # noqa: PLC0415
+    from foretell.evaluation.report import report  # noqa: PLC0415
+
+    made = report(folder)
+    made.save(folder)
     console = out(None if out().is_terminal else 160)
     console.print(*made.tables(console.width), sep="")
-    say(f"wrote {what.out / 'report.md'} and report.json", style="dim")
+    say(f"wrote {folder / 'report.md'} and report.json", style="dim")
 
 
 @dataclass(slots=True)

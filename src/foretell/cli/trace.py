@@ -58,24 +58,29 @@ def show(
 
 @app.command()
 def replay(
-    file: File,
+    path: Annotated[
+        Path, Argument(help="File of traces, or a folder of an evaluation with traces (`eval --trace`, `study`).")
+    ],
     stop: Annotated[str, Option(help='Stopping rule, e.g. "prophet(tau=linear)", or a rule.json.')] = "prophet",
     region: Annotated[str | None, Option(help='Answer region, e.g. "after(length=2)" (default: as recorded).')] = None,
 ) -> None:
     """Replay a stopping rule on stored traces. Shows where it fires, and whether the answer is the same."""
+    from rich.markup import escape  # noqa: PLC0415
+
     from foretell.cli.console import note, out  # noqa: PLC0415
-    from foretell.cli.replay import print_report, remarks, replay_trace  # noqa: PLC0415
+    from foretell.cli.replay import find_traces, print_report, remarks, replay_trace  # noqa: PLC0415
     from foretell.engine.certificate import Certificate, stop_of  # noqa: PLC0415
-    from foretell.engine.trace_files import load_traces  # noqa: PLC0415
 
     given, place = stop_of(stop), _parse_region(region)
     rule = given.rule if isinstance(given, Certificate) else given
-    traces = load_traces(file)
-    if isinstance(given, Certificate):
-        note(remark for trace in traces for remark in remarks(trace, given, place))
-    outcomes = [replay_trace(trace, rule, place) for trace in traces]
-    note(outcome.note for outcome in outcomes if outcome.note)
-    print_report(out(), outcomes)
+    for name, traces in find_traces(path).items():
+        if name:
+            out().print(f"[bold]{escape(name)}[/]")
+        if isinstance(given, Certificate):
+            note(remark for trace in traces for remark in remarks(trace, given, place))
+        outcomes = [replay_trace(trace, rule, place) for trace in traces]
+        note(outcome.note for outcome in outcomes if outcome.note)
+        print_report(out(), outcomes)
 
 
 def _verdict_of(trace: Trace) -> Verdict:

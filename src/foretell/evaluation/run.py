@@ -26,7 +26,7 @@ from foretell.evaluation.benchmarks.fill import Fill
 from foretell.evaluation.benchmarks.prompts import LABELLED, WHERE, Prompts
 from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.evaluation.devices import device_of, list_devices
-from foretell.evaluation.manifest import examples_hash, has_manifest, resized, settle, settled, versions
+from foretell.evaluation.manifest import Extends, examples_hash, has_manifest, resized, settle, settled, versions
 from foretell.evaluation.records import Record, ResultReader, alone, appending, part, read_records
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.models.load import Progress
@@ -176,10 +176,10 @@ class PreparedEvaluation:
                 remarks.append(f"{name} was certified on {where}, not {self.evaluation.task}")
         return list(dict.fromkeys(remarks))
 
-    def check(self) -> None:
+    def check(self, extends: Extends | None = None) -> None:
         """Raise RequestError if the folder holds another evaluation or an example cannot be decoded.
 
-        A run checks the folder again while it holds the folder's lock.
+        A run checks the folder again while it holds the folder's lock. `extends` replaces the method of this name.
         """
         evaluation = self.evaluation
         checked = self.recipes if evaluation.options.get("on_mismatch") == "fail" else self.recipes[:1]
@@ -187,7 +187,7 @@ class PreparedEvaluation:
             with self._naming(example):
                 self.engine.request(example.prompt, recipe.template(self.engine, example, evaluation.seed))
         if has_manifest(evaluation.out):  # otherwise skip hashing the whole model for the manifest
-            settled(evaluation.out, self.manifest(), self.extends)
+            settled(evaluation.out, self.manifest(), extends or self.extends)
 
     @contextmanager
     def _naming(self, example: Example) -> Iterator[None]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+
+from foretell.errors import RequestError
 
 GROUP, VARIABLE = "foretell.policies", "FORETELL_IMPORT"
 
@@ -26,6 +29,17 @@ def load_plugins() -> None:
             _import(name)
         except Exception as error:  # noqa: BLE001  a plugin may raise anything
             warnings.warn(f"{who} cannot be imported: {type(error).__name__}: {error}", stacklevel=2)
+
+
+def add_plugins(names: Sequence[str]) -> None:
+    """Import plugins in this process, and in every process that it starts. Raises RequestError if one fails."""
+    for name in names:
+        try:
+            _import(name)
+        except Exception as error:
+            raise RequestError(f"cannot import {name}: {type(error).__name__}: {error}") from error
+    before = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
+    os.environ[VARIABLE] = ",".join(dict.fromkeys((*before, *names)))
 
 
 def _import(name: str) -> None:
