@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import foretell
-from foretell.cli.app import app
+from foretell.cli.reference import describe_commands
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -48,7 +46,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for source, name in COPIED.items():
         markdown = markdown.replace(f"](../{source}", f"]({name}")
     if page.file.src_uri == "cli.md":
-        return markdown.partition(COMMANDS)[0] + describe_program()
+        return markdown.partition(COMMANDS)[0] + describe_commands()
     if page.file.src_uri == "python.md":
         return re.sub(rf"{NAMES}\n(.+)\n", lambda found: describe_names(found[1]), markdown)
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
@@ -149,32 +147,3 @@ def _doc(thing: Any) -> str:
 def _indented_code(text: str) -> str:
     """A docstring as Markdown: plain text in paragraphs, with angle brackets and stars as they are."""
     return re.sub(r"(?<!`)<(?!!)", "&lt;", text).replace("\n    ", "\n\n    ")
-
-
-def describe_program() -> str:
-    """Every command with its arguments and options."""
-    program = typer.main.get_command(app)
-    return "\n".join(_describe_command(f"foretell {name}", one) for name, one in _commands(program))
-
-
-def _commands(group: Any, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        if getattr(command, "commands", None):
-            yield from _commands(command, f"{before}{name} ")
-        else:
-            yield before + name, command
-
-
-def _describe_command(name: str, command: Any) -> str:
-    options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
-    usage = " ".join([name, *command.collect_usage_pieces(command.context_class(command))])
-    parts = [f"## {name}", "", inspect.cleandoc(command.help or ""), "", f"```text\n{usage}\n```", ""]
-    if options:
-        parts += ["| option | |", "|---|---|", *(_row(one) for one in options), ""]
-    return "\n".join(parts)
-
-
-def _row(option: Any) -> str:
-    names = ", ".join(f"`{one}`" for one in [*option.opts, *option.secondary_opts])
-    told = " ".join((option.help or "").split()).replace("|", "\\|").replace("<", "&lt;")
-    return f"| {names} | {told} |"

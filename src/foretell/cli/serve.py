@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from foretell.cli.audit import read_supervision, report
-from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
+from foretell.cli.generate import CLIMB
+from foretell.cli.model import Device, Dtype, Model, Packed, Revision, Threads, at_revision
+from foretell.cli.usage import REQUESTS, RISK
 from foretell.errors import RequestError, whole, within
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from foretell.serve import Limits
 
 KEY = "FORETELL_API_KEY"
+NETWORK = "Network"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  compared with, not bound to
 HINT = "find a faster recipe for your prompts with: foretell tune {}, then serve it with --recipe tuned.json"
@@ -31,50 +34,88 @@ HINT = "find a faster recipe for your prompts with: foretell tune {}, then serve
 
 def serve(
     model: Model,
-    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all networks.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="Port to listen on; 0 for any free one.")] = 8000,
+    host: Annotated[
+        str, Option(help="Address to listen on; 0.0.0.0 for all networks.", rich_help_panel=NETWORK)
+    ] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen on; 0 for any free one.", rich_help_panel=NETWORK)] = 8000,
     api_key: Annotated[
-        str | None, Option(help=f"Key that clients have to send (default: the variable {KEY}, or none).")
+        str | None,
+        Option(help=f"Key that clients have to send (default: the variable {KEY}, or none).", rich_help_panel=NETWORK),
     ] = None,
     recipe: Annotated[
         list[str] | None,
-        Option("--recipe", "-r", help="Recipe or certified .json that clients may name. Repeatable; first: default."),
+        Option(
+            "--recipe",
+            "-r",
+            help="Recipe or certified .json file that clients may choose; the first is the default. Repeatable.",
+        ),
     ] = None,
-    window: Annotated[int | None, Option(help="Length of the response window (default: the model's layout).")] = None,
-    max_batch: Annotated[int, Option(help="Requests decoded at the same time.")] = 8,
-    max_waiting: Annotated[int, Option(help="Requests that may wait; more get status 429.")] = 256,
-    max_tokens: Annotated[int, Option(help="Tokens of an answer at most.")] = 4096,
-    timeout: Annotated[float, Option(help="Seconds per request at most.")] = 600.0,
-    grace: Annotated[float, Option(help="Seconds that running requests get at shutdown.")] = 30.0,
+    window: Annotated[
+        int | None, Option(help="Length of the response window in tokens (default: the model's layout).")
+    ] = None,
+    max_batch: Annotated[
+        int, Option(help="Largest number of requests decoded together.", rich_help_panel=REQUESTS)
+    ] = 8,
+    max_waiting: Annotated[
+        int, Option(help="Number of requests that may wait; others get status 429.", rich_help_panel=REQUESTS)
+    ] = 256,
+    max_tokens: Annotated[int, Option(help="Largest number of tokens in an answer.", rich_help_panel=REQUESTS)] = 4096,
+    timeout: Annotated[float, Option(help="Time limit of a request in seconds.", rich_help_panel=REQUESTS)] = 600.0,
+    grace: Annotated[
+        float, Option(help="Time for running requests at shutdown, in seconds.", rich_help_panel=REQUESTS)
+    ] = 30.0,
     revision: Revision = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
+    threads: Threads = None,
     packed: Packed = None,
-    risk: Annotated[
-        float | None, Option(help="Start with full decoding, and earn faster recipes with at most this risk.")
+    risk: Annotated[float | None, Option(help=CLIMB, rich_help_panel=RISK)] = None,
+    confidence: Annotated[
+        float | None, Option(help="Probability with which --risk holds (default: 0.95).", rich_help_panel=RISK)
     ] = None,
-    confidence: Annotated[float | None, Option(help="Probability that --risk holds (default: 0.95).")] = None,
-    loss: Annotated[str | None, Option(help="What --risk counts: answer (default), text or tokens.")] = None,
+    loss: Annotated[
+        str | None, Option(help="Loss for --risk: answer (default), text or tokens.", rich_help_panel=RISK)
+    ] = None,
     explore: Annotated[
-        float | None, Option(help="Share of requests that --risk tests recipes on (default: 0.2).")
+        float | None,
+        Option(help="Share of requests on which --risk tests recipes (default: 0.2).", rich_help_panel=RISK),
     ] = None,
     pilot: Annotated[
-        int | None, Option(help="Requests from which --risk learns the model's scale (default: 100).")
+        int | None,
+        Option(
+            help="Number of requests before --risk chooses the recipes to test (default: 100).", rich_help_panel=RISK
+        ),
     ] = None,
-    ahead: Annotated[int | None, Option(help="Recipes that --risk tests at the same time (default: all).")] = None,
-    state: Annotated[Path | None, Option(help="File of what --risk has learned (default: MODEL.climb.jsonl).")] = None,
-    audit: Annotated[float | None, Option(help="Share of requests that are also decoded in full.")] = None,
-    audit_log: Annotated[Path | None, Option(help="File of the audits (default: MODEL.audit.jsonl).")] = None,
-    on_drift: Annotated[str | None, Option(help="After an alarm: warn (default), or full (decode in full).")] = None,
+    ahead: Annotated[
+        int | None,
+        Option(help="Number of recipes that --risk tests at the same time (default: all).", rich_help_panel=RISK),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        Option(help="File in which --risk keeps its results (default: MODEL.climb.jsonl).", rich_help_panel=RISK),
+    ] = None,
+    audit: Annotated[
+        float | None,
+        Option(
+            help="Share of requests that are also decoded in full, to check the promised risk.", rich_help_panel=RISK
+        ),
+    ] = None,
+    audit_log: Annotated[
+        Path | None, Option(help="Log of the audits (default: MODEL.audit.jsonl).", rich_help_panel=RISK)
+    ] = None,
+    on_drift: Annotated[
+        str | None, Option(help="After an alarm: warn (default) or full (decode in full).", rich_help_panel=RISK)
+    ] = None,
     allowed_host: Annotated[
-        list[str] | None, Option(help="Host name that clients use, besides localhost and --host. Repeatable.")
+        list[str] | None,
+        Option(help="Host name that clients use, besides localhost and --host. Repeatable.", rich_help_panel=NETWORK),
     ] = None,
     cors_origin: Annotated[
-        list[str] | None, Option(help="Origin of a page on another host that may call the server. Repeatable.")
+        list[str] | None,
+        Option(help="Origin of a page on another host that may call the server. Repeatable.", rich_help_panel=NETWORK),
     ] = None,
 ) -> None:
-    """Serve a model over HTTP: OpenAI's routes, and a page at / that shows how text is decoded.
+    """Serve a model to OpenAI clients, with a page that shows each step.
 
     foretell serve tiny
     """
