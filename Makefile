@@ -52,6 +52,11 @@ test-docs: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Builds sdist and wheel into dist/, installs the wheel into an empty environment, and runs the README's commands there.
+release-check: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt build
+	$(BIN)/python -m tests.release
+
 # The page in a real browser. Chromium comes from apt (as root), axe-core from npm; tests without them are skipped and
 # say so.
 AXE := work/axe/node_modules/axe-core/axe.min.js
@@ -102,7 +107,7 @@ $(VENV)-lowest/.ready: pyproject.toml constraints-lowest.txt
 	test -x $(VENV)-lowest/bin/python || $(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch
 	$(VENV)-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt \
-		hypothesis jsonschema openai pytest pytest-timeout pytest-xdist typesafe-sdk --editable ".[decide,hf,lab,plots,quantize,server]"
+		hypothesis jsonschema openai pytest pytest-timeout pytest-xdist typesafe-sdk --editable ".[decide,hf,lab,parquet,plots,quantize,server]"
 	touch $@
 
 # About ninety minutes on two cores; run it again after an interruption and it goes on.

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import foretell
-from foretell.cli.app import app
+from foretell.cli.reference import describe_commands
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -43,14 +41,42 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Put the references into the pages that ask for them, and drop links to files that are not part of the site."""
+    """Put the references into the pages that ask for them, and turn the forge's Markdown into that of the site."""
+    markdown = _separate(markdown)
     for source, name in COPIED.items():
         markdown = markdown.replace(f"](../{source}", f"]({name}")
     if page.file.src_uri == "cli.md":
-        return markdown.partition(COMMANDS)[0] + describe_program()
+        return markdown.partition(COMMANDS)[0] + describe_commands()
     if page.file.src_uri == "python.md":
         return re.sub(rf"{NAMES}\n(.+)\n", lambda found: describe_names(found[1]), markdown)
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
+
+
+def _separate(markdown: str) -> str:
+    """Add the blank lines that this Markdown wants before a list, a table or a block after a line of text."""
+    lines: list[str] = []
+    fence = False
+    for line in markdown.split("\n"):
+        before = lines[-1] if lines else ""
+        is_list, is_table, is_fence = (
+            re.match(r"\s*([-*]|\d+\.) ", line),
+            line.startswith("|"),
+            line.lstrip().startswith("```"),
+        )
+        was_list = re.match(r"\s*([-*]|\d+\.) |\s+\S", before)
+        if (
+            not fence
+            and before.strip()
+            and (
+                (is_list and not was_list)
+                or (is_table and not before.startswith("|"))
+                or (is_fence and not before.startswith("<!--"))
+            )
+        ):
+            lines.append("")
+        fence ^= bool(is_fence)
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def describe_names(line: str) -> str:
@@ -89,13 +115,21 @@ def _signature(name: str, thing: Any) -> str:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
-    given = [str(one) for one in signature.parameters.values()]
+    given = [_parameter(one) for one in signature.parameters.values()]
     line = f"{name}({', '.join(given)})"
-    if len(line) > 100:
+    if len(line) > 72:
         line = f"{name}(\n" + "".join(f"    {one},\n" for one in given) + ")"
     returned = signature.return_annotation
     arrow = f" -> {returned}" if isinstance(returned, str) and returned != "None" else ""
     return f"```python\n{line}{arrow}\n```"
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    """A parameter as it is written in the code, where annotations are strings."""
+    shown = str(one)
+    if isinstance(one.annotation, str):
+        shown = shown.replace(repr(one.annotation), one.annotation, 1)
+    return shown.replace(": Unpack[", ": ").removesuffix("]") if ": Unpack[" in shown else shown
 
 
 def _short(name: str, function: Any) -> str:
@@ -113,32 +147,3 @@ def _doc(thing: Any) -> str:
 def _indented_code(text: str) -> str:
     """A docstring as Markdown: plain text in paragraphs, with angle brackets and stars as they are."""
     return re.sub(r"(?<!`)<(?!!)", "&lt;", text).replace("\n    ", "\n\n    ")
-
-
-def describe_program() -> str:
-    """Every command with its arguments and options."""
-    program = typer.main.get_command(app)
-    return "\n".join(_describe_command(f"foretell {name}", one) for name, one in _commands(program))
-
-
-def _commands(group: Any, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        if getattr(command, "commands", None):
-            yield from _commands(command, f"{before}{name} ")
-        else:
-            yield before + name, command
-
-
-def _describe_command(name: str, command: Any) -> str:
-    options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
-    usage = " ".join([name, *command.collect_usage_pieces(command.context_class(command))])
-    parts = [f"## {name}", "", inspect.cleandoc(command.help or ""), "", f"```text\n{usage}\n```", ""]
-    if options:
-        parts += ["| option | |", "|---|---|", *(_row(one) for one in options), ""]
-    return "\n".join(parts)
-
-
-def _row(option: Any) -> str:
-    names = ", ".join(f"`{one}`" for one in [*option.opts, *option.secondary_opts])
-    told = " ".join((option.help or "").split()).replace("|", "\\|").replace("<", "&lt;")
-    return f"| {names} | {told} |"

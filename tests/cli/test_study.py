@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_imported_is_an_error(run: Run, checkpoint: Path, 
     (tmp_path / "bad.py").write_text("1 / 0")
     words = ("study", checkpoint, "--task", "choice", "--limit", "1", "--out", tmp_path / "out", "--import")
     assert "ZeroDivisionError" in run(*words, tmp_path / "bad.py", code=2).stderr
-    assert "No such file" in run(*words, tmp_path / "none.py", code=2).stderr
+    assert "no such file" in run(*words, tmp_path / "none.py", code=2).stderr
     assert VARIABLE not in os.environ
 
 

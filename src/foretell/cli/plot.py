@@ -14,10 +14,12 @@ def plot(
     path: Annotated[
         Path, Argument(help="Folder of an evaluation, sweep, study or calibration, or a certified file (.json).")
     ],
-    out: Annotated[Path | None, Option(help="Folder for the pictures (default: where the results are).")] = None,
-    format_: Annotated[str, Option("--format", help="Type of the files: png, svg or pdf.")] = "png",
+    out: Annotated[Path | None, Option(help="Folder for the pictures (default: next to the results).")] = None,
+    format_: Annotated[str, Option("--format", help="File format: png, svg or pdf.")] = "png",
 ) -> None:
-    """Draw what a results folder holds. Shows accuracy against cost, early answers, and risk against speedup.
+    """Draw the pictures of a results folder or a certified file.
+
+    Shows accuracy against cost, how early answers are right, and risk against speedup.
 
     foretell plot results/word
     """

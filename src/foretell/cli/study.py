@@ -17,6 +17,7 @@ from foretell.cli.evaluate import (
     with_options,
 )
 from foretell.cli.model import introduce
+from foretell.cli.usage import OUTPUT
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
@@ -32,23 +33,19 @@ def study(
     recipe: Annotated[
         list[str] | None, Option("--recipe", "-r", help="Recipe to compare with full (default: prophet). Repeatable.")
     ] = None,
-    import_: Annotated[
-        list[str] | None,
-        Option("--import", help="A file (mine.py) or module that registers your own policies. Repeatable."),
-    ] = None,
 ) -> None:
-    """Compare recipes with full decoding in one command. Writes a table and two pictures.
+    """Compare recipes with full decoding: a table and two pictures.
 
     Each baseline is decoded once, with traces; stopping rules are replayed on them, so another rule takes seconds.
-    Safe to interrupt: run the same command again to resume, or with more recipes.
+    Safe to interrupt: run the same command again to resume, also with more recipes.
 
-    foretell study tiny --task word --limit 200 --import mine.py --recipe "full stop=mine" --out results/mine
+    foretell study tiny --task word --limit 200 --import mine.py \\
+        --recipe "full stop=mine" --out results/mine
     """
     from foretell.certify.replayed import ReplayedEvaluation  # noqa: PLC0415
 
     require_extra("lab")
     require_extra("plots")
-    _import(import_ or [])
     bench = _prepare(settings, tuple(dict.fromkeys((BASELINE, *(recipe or ("prophet",))))))
     _run(ReplayedEvaluation.of(bench, trace_all=True))
     from foretell.cli.plot import draw  # noqa: PLC0415
@@ -60,23 +57,28 @@ def study(
 def sweep(
     settings: dict[str, Any],
     vary: Annotated[
-        list[str], Option("--vary", "-v", help="A parameter and its values, e.g. steps=16,32,64. Repeatable.")
+        list[str], Option("--vary", "-v", help="Parameter and its values, e.g. steps=16,32,64. Repeatable.")
     ],
     base: Annotated[
         list[str] | None, Option("--base", "-b", help="Recipe to vary (default: prophet). Repeatable.")
     ] = None,
-    trace: Annotated[bool, Option("--trace", help="Save every step of every example; implies --live.")] = False,
+    trace: Annotated[
+        bool, Option("--trace", help="Save every step of every example. Implies --live.", rich_help_panel=OUTPUT)
+    ] = False,
     live: Annotated[
-        bool, Option("--live", help="Decode every recipe, to measure times, instead of replaying stopping rules.")
+        bool, Option("--live", help="Decode every recipe instead of replaying stopping rules, to measure times.")
     ] = False,
 ) -> None:
-    """Evaluate every combination of parameter values. Each is compared with the unchanged recipe.
+    """Evaluate a recipe with every combination of parameter values.
 
-    Recipes that differ only in their stopping rule share one decoding without it, on which the rules are replayed.
+    Each is compared with the unchanged recipe. Recipes that differ only in their stopping rule share one decoding
+    without it, on which the rules are replayed. Safe to interrupt: run the same command again to resume.
 
-    foretell sweep tiny --task word --vary stop.reduce=mean,min --vary stop.tau.high=5,7.5,10 --out results/rules
+    foretell sweep tiny --task word --vary stop.reduce=mean,min \\
+        --vary stop.tau.high=5,7.5,10 --out results/rules
 
-    foretell sweep tiny --task word --base prophet --vary steps=16,32 --vary block_length=8,16 --out results/sweep
+    foretell sweep tiny --task word --base prophet --vary steps=16,32 \\
+        --vary block_length=8,16 --out results/sweep
     """
     from foretell.certify.replayed import ReplayedEvaluation  # noqa: PLC0415
     from foretell.evaluation.sweep import expand_sweep  # noqa: PLC0415
@@ -109,9 +111,3 @@ def _run(made: ReplayedEvaluation) -> None:
     with show_progress(made.total, made.finished(), made.bench.graded) as tally:
         made.run(tally.add)
     show_report(made.bench.evaluation.out)
-
-
-def _import(names: list[str]) -> None:
-    from foretell.recipes.plugins import add_plugins  # noqa: PLC0415
-
-    add_plugins(names)
