@@ -35,9 +35,8 @@ from foretell.certify.outcomes import find_exits, replay_losses
 from foretell.certify.pilot import cost_of
 from foretell.certify.replay import Case
 from foretell.certify.risk import FIRST_LOOK, p_values
-from foretell.certify.search import RiskGoal, RungResult, certify_ladder, find_fastest
+from foretell.certify.search import RiskGoal, RungResult, certify_ladder, find_fastest, risk_interval
 from foretell.certify.tune import Tuning
-from foretell.certify.tune_report import risk_interval
 from foretell.cli.console import say
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.intervals import bootstrap
