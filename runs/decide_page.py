@@ -15,8 +15,8 @@ from scipy import stats
 from foretell.decide.answers import soften
 from foretell.decide.calibration import calibration_error, find_quantile, fit, fit_temperature
 from foretell.evaluation.intervals import Interval, exact, paired_difference, wilson
-from foretell.plots.curves import COLOURS
-from page import percent, points, prose, spread, table
+from foretell.plots.colours import colours_of
+from text_page import percent, points, prose, spread, table
 
 COVERAGE = 0.95  # of conformal sets
 GOALS = {"choice": 3.0, "word": 5.0}  # forward passes
@@ -88,12 +88,12 @@ class CertifiedRow:
     speedup: float | None = None  # on the calibration set
     problems: int = 0  # held out
     changed: int = 0  # of these, with an answer that differs from full decoding's
-    interval: Interval = (0.0, 1.0)
+    interval: Interval = Interval(0.0, 1.0)
     forwards: float = 0.0
     full_forwards: float = 0.0
     accuracy: float = 0.0
     difference: float = 0.0
-    difference_interval: Interval = (0.0, 0.0)
+    difference_interval: Interval = Interval(0.0, 0.0)
 
 
 def summarise(
@@ -171,7 +171,7 @@ def expect_coverage(learned: int, tested: int) -> Interval:
     """
     rank = math.ceil((learned + 1) * COVERAGE - 1e-9)
     found = stats.betabinom(tested, rank, learned + 1 - rank)
-    return float(found.ppf(0.025)) / tested, float(found.ppf(0.975)) / tested
+    return Interval(float(found.ppf(0.025)) / tested, float(found.ppf(0.975)) / tested)
 
 
 def find_floor(confidences: Sequence[float]) -> tuple[float, float]:
@@ -232,7 +232,7 @@ def check_calibration(
         covered=covered / len(items),
         binomial=exact(covered, len(items)),
         expected=expect_coverage(len(learned), len(tested)),
-        splits=(float(np.quantile(shares, 0.025)), float(np.quantile(shares, 0.975))),
+        splits=Interval(float(np.quantile(shares, 0.025)), float(np.quantile(shares, 0.975))),
         mean_covered=float(np.mean(shares)),
         size=float(np.mean([len(chosen) for chosen in sets])),
     )
@@ -498,8 +498,8 @@ def _describe_calibration(calibrated: Sequence[CalibratedRow]) -> list[str]:
             "answers of one Sudoku depend on each other; there, the middle 95% of random splits of the problems count.",
         )
     )
-    headings = ("task", "covered %", "binomial (95%)", "beta-binomial around 95%", "splits, middle 95%", "mean", "size")
-    body = [
+    titles = ("task", "covered %", "binomial (95%)", "beta-binomial around 95%", "splits, middle 95%", "mean", "size")
+    sets = [
         (
             one.task, percent(one.covered), spread(*one.binomial),
             spread(*one.expected) if one.questions == one.tested else "-", spread(*one.splits),
@@ -507,7 +507,7 @@ def _describe_calibration(calibrated: Sequence[CalibratedRow]) -> list[str]:
         )
         for one in calibrated
     ]  # fmt: skip
-    return lines + table(headings, body, words=1)
+    return lines + table(titles, sets, words=1)
 
 
 def plot(rows: Sequence[Row]) -> Figure:
@@ -515,7 +515,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     tasks = list(dict.fromkeys(row.task for row in rows))
     figure: Figure = plt.figure(figsize=(3.2 * len(tasks), 3.6), layout="constrained")
     panels = figure.subplots(1, len(tasks), squeeze=False)[0]
-    for axes, task, colour in zip(panels, tasks, COLOURS, strict=False):
+    for axes, task, colour in zip(panels, tasks, colours_of(tasks).values(), strict=False):
         mine = [row for row in rows if row.task == task]
         axes.axhline(100 * mine[-1].accuracy, color="0.7", linewidth=0.8)
         for row in mine:

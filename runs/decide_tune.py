@@ -84,7 +84,7 @@ def certify(
         ladder = tuning.search().chosen
         full = store.records("full", tuning.calibration, "calibration: full decoding")
         best = certify_ladder(ladder, tuning.decode_rungs(ladder, full, []), goal, DELTA).fastest
-        found = {"ladder": ladder.name, "recipe": None if best is None else store.resolve(best.rung)}
+        found: dict[str, Any] = {"ladder": ladder.name, "recipe": None if best is None else store.resolve(best.rung)}
         if best is not None:
             found |= {"risk": best.empirical_risk, "speedup": best.speedup}
         write_file(file, json.dumps(found))

@@ -214,11 +214,13 @@ def summarise(state: AuditState) -> str:
 
 
 def audit(
-    log: Annotated[Path, Argument(help="A log that --audit or --risk wrote.")],
+    log: Annotated[Path, Argument(help="Log that --audit or --risk has written.")],
     json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
-    export: Annotated[Path | None, Option(help="File to write the rung in use to, as a certified recipe.")] = None,
+    export: Annotated[Path | None, Option(help="Write the recipe in use to this file, as a certified recipe.")] = None,
 ) -> None:
-    """Show what an audit log says, also while it is written: audits, risk, evidence and alarms.
+    """Show the results of audits: risk, evidence and alarms.
+
+    The log may still be growing, for example while a server writes it.
 
     foretell audit out.jsonl.audit.jsonl
     """
