@@ -141,12 +141,12 @@ def check_calibrated_options(engine: Engine, text: str, asked: Any, tuned: Certi
     assert tuned.decisions is not None
     flat = tuned.decisions["kinds"]["choice"] | {"temperature": 20.0, "doubt": 0.5}
     unsure = replace(tuned, decisions={**tuned.decisions, "kinds": {"choice": flat}})
-    for recipe, sure in ((unsure, 0.99), (tuned, 0.3)):
+    for recipe, sure in ((unsure, 0.95), (tuned, 0.3)):
         answer: Any = engine.decide(text, asked, recipe=recipe, on_unsure="abstain", sure=sure, orders=1).answer
         assert answer.reads == 1
         assert answer.abstained == (max(answer.calibrated.values()) < sure)
         assert answer.abstained == (recipe is unsure)
-        assert max(answer.probabilities.values()) > 0.99
+        assert max(answer.probabilities.values()) > 0.95
 
 
 def test_questions_that_depend_on_others_are_not_tuned(tmp_path: Path) -> None:
