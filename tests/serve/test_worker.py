@@ -25,6 +25,8 @@ from foretell.serve.mailbox import MOST_DRAFTS, Committed, Draft, Mailbox
 from tests.serve.conftest import ANSWER, PATIENCE, QUESTION, Gated, Served, serve, wait_for
 from tests.serve.test_openai import MESSAGES, ask, client
 
+WITHOUT_EFFECT = "user has no effect on this server"
+
 
 def send_raw(server: Served, body: dict[str, Any]) -> socket.socket:
     """Send a request over a bare socket, which can be closed at any time."""
@@ -146,6 +148,9 @@ def test_a_window_without_an_end_continues_in_another(literate: Path) -> None:
         assert len(chunks[-1].choices[0].logprobs.tokens) == 30
         exact = complete(max_tokens=8)
         assert (exact.choices[0].finish_reason, exact.model_extra["foretell"]["windows"]) == ("length", 1)
+        assert complete(max_tokens=30, user="me").model_extra["foretell"]["notes"].count(WITHOUT_EFFECT) == 1
+        placed = complete(max_tokens=30, extra_body={"answer_length": 4})  # the answer's place ends the text
+        assert (placed.choices[0].finish_reason, placed.model_extra["foretell"]["windows"]) == ("stop", 1)
         word = engine.codec.decode(tokens[10:12])
         cut = complete(max_tokens=30, stop=word)
         assert cut.choices[0].text == whole.choices[0].text.partition(word)[0]
@@ -212,6 +217,14 @@ def test_a_watched_row_costs_the_others_no_logits(tiny: Engine) -> None:
     assert two - one == one - none
 
 
+def test_the_time_in_the_queue_is_not_the_time_in_the_batch(gated: tuple[Served, Gated]) -> None:
+    server, model = gated
+    model.slow.append(0.03)
+    model.gate.set()
+    work = ask(server, extra_body={"recipe": "full"}).model_extra["foretell"]
+    assert work["queued"] < work["seconds"]
+
+
 def test_a_slow_reader_loses_drafts_and_no_text() -> None:
     async def read() -> None:
         box = Mailbox()
@@ -271,6 +284,9 @@ def test_a_stream_that_waits_knows_its_place(gated: tuple[Served, Gated], monkey
     wait_for(lambda: len(model.passes) == 1)
     others = [send_raw(server, body) for _ in range(2)]
     wait_for(lambda: worker.load == 3)
+    shown = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+    assert "foretell_requests_waiting 2.0" in shown
+    assert "foretell_rows_running 1.0" in shown
     worker._scheduler.patience = 0
     model.slow.append(0.05)
     model.gate.set()
