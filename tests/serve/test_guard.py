@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -163,6 +164,15 @@ def test_metrics_count_what_happened(tiny: Engine) -> None:
         assert values["foretell_tokens_per_forward_sum"] == pytest.approx(23 / done["foretell"]["forwards"])
 
 
+def test_streams_are_counted_too(tiny: Engine) -> None:
+    made = app(tiny)
+    with TestClient(made) as client:
+        client.post("/v1/chat/completions", json=BODY | {"stream": True})
+        text = client.get("/metrics").text
+    assert "foretell_tokens_total 23.0" in text
+    assert 'foretell_requests_total{outcome="ok",route="/v1/chat/completions"} 1.0' in text
+
+
 def test_one_log_line_per_request_without_the_prompt(tiny: Engine, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "foretell.serve"), TestClient(app(tiny)) as client:
         client.post("/v1/chat/completions", json=BODY, headers={"x-request-id": "abc"})
@@ -199,7 +209,9 @@ def test_a_bug_in_a_stream_ends_it(
     monkeypatch.setattr("foretell.serve.answer.Answer.stream", stream)
     with TestClient(app(tiny)) as client:
         answer = client.post("/v1/chat/completions", json=BODY | {"stream": True})
-        assert answer.text == ": one\n\n"
+        assert answer.text.startswith(": one\n\ndata: ")
+        assert json.loads(answer.text.partition("data: ")[2])["error"]["code"] == "internal_error"
+        assert "secret" not in answer.text
         assert "a secret" in caplog.text
         assert client.get("/health").status_code == 200
 
@@ -254,6 +266,7 @@ def test_the_page_has_a_strict_policy(open_client: TestClient) -> None:
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "unsafe" not in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
 
 
 def test_a_stored_run_is_replayed_without_the_model(open_client: TestClient, tiny: Engine) -> None:

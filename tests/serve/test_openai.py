@@ -392,6 +392,14 @@ def test_a_busy_server_says_when_to_come_back_and_clients_retry(gated: tuple[Ser
     assert client(server, max_retries=5).chat.completions.create(model="tiny", messages=MESSAGES).choices
 
 
+def test_more_answers_than_there_are_places_are_never_given(tiny: Any) -> None:
+    with serve(tiny, limits=Limits(max_batch=1, max_waiting=1)) as server:
+        with pytest.raises(openai.BadRequestError, match="at most 2") as caught:
+            ask(server, n=3)
+        assert caught.value.param == "n"
+        assert len(ask(server, n=2).choices) == 2
+
+
 def test_different_recipes_are_limited(gated: tuple[Served, Gated]) -> None:
     server, model = gated
     server.service.worker.max_groups = 1
@@ -422,16 +430,21 @@ def test_a_request_that_takes_too_long(tiny: Any) -> None:
 def test_the_body_of_a_chunk_is_what_strict_clients_expect(server: Served) -> None:
     """Every event is an ordinary chunk, and the stream ends with [DONE]."""
     with client(server).chat.completions.with_streaming_response.create(
-        model="tiny", messages=MESSAGES, stream=True, extra_body={"drafts": True}
+        model="tiny",
+        messages=MESSAGES,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"drafts": True},
     ) as raw:
         assert raw.headers["content-type"].startswith("text/event-stream")
         assert (raw.headers["cache-control"], raw.headers["x-accel-buffering"]) == ("no-cache", "no")
         lines = [line for line in raw.iter_lines() if line]
     assert lines[-1] == "data: [DONE]"
-    for line in lines[:-1]:
-        chunk = json.loads(line.removeprefix("data: "))
+    *chunks, last = (json.loads(line.removeprefix("data: ")) for line in lines[:-1])
+    shared = {"id", "object", "created", "model", "system_fingerprint", "choices", "usage"}
+    for chunk in chunks:
         assert chunk["object"] == "chat.completion.chunk"
         assert len(chunk["choices"]) == 1
-        assert set(chunk) <= {
-            "id", "object", "created", "model", "system_fingerprint", "choices", "draft", "foretell",
-        }  # fmt: skip
+        assert chunk["usage"] is None
+        assert shared <= set(chunk) <= shared | {"draft", "foretell"}
+    assert (last["choices"], last["usage"]["total_tokens"]) == ([], 47)

@@ -38,6 +38,10 @@ def send_raw(server: Served, body: dict[str, Any]) -> socket.socket:
     return connection
 
 
+def read_all(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(4096), b""))
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_takes_its_row_with_it(gated: tuple[Served, Gated], stream: bool) -> None:
     server, model = gated
@@ -249,6 +253,28 @@ def test_a_stopped_worker_finishes_what_it_has(tiny: Engine) -> None:
     thread.join(PATIENCE)
     assert found == [ANSWER]
     assert not server.service.worker.alive
+
+
+def test_requests_that_are_not_done_in_time_are_told_that_the_server_stops(caplog: pytest.LogCaptureFixture) -> None:
+    engine = foretell.load("tiny")
+    model = Gated(engine.model)
+    engine.model = model
+    with serve(engine, grace=0.1) as server:
+        body = {"model": "tiny", "messages": MESSAGES}
+        connections = [send_raw(server, body | {"stream": stream}) for stream in (True, False)]
+        wait_for(lambda: model.passes and server.service.worker.load == 2)
+    model.gate.set()
+    streamed, whole = map(read_all, connections)
+    assert b'data: {"error":' in streamed
+    assert b'"code":"shutting_down"' in streamed
+    assert b"[DONE]" not in streamed
+    assert whole.startswith(b"HTTP/1.1 503")
+    assert b"retry-after: 1" in whole
+    assert server.service.metrics.requests.labels("/v1/chat/completions", "failed")._value.get() == 2
+    assert not [record for record in caplog.records if record.exc_info]
+    wait_for(lambda: not server.service.worker.alive)
+    for connection in connections:
+        connection.close()
 
 
 def test_a_stream_that_waits_is_kept_open(gated: tuple[Served, Gated], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,11 +132,11 @@ class Service:
         _check_together(body)
         prompts = list(_prompts(body))
         count = len(prompts) * (body.n or 1)
-        if count > self.limits.max_choices:
+        most = min(self.limits.max_choices, self.worker.places)
+        if count > most:
             raise Problem(
                 400,
-                f"{count} answers were asked for (n times the number of prompts); at most {self.limits.max_choices} "
-                "are given per request",
+                f"{count} answers were asked for (n times the number of prompts); at most {most} are given per request",
                 param="n",
                 code="too_many_choices",
             )

@@ -90,6 +90,11 @@ class Worker:
         """The number of requests that wait or run."""
         return self._kinds.total()
 
+    @property
+    def places(self) -> int:
+        """The number of requests that may wait or run."""
+        return self.max_waiting + self.max_batch
+
     def place(self, ticket: Ticket) -> int:
         """Return a request's place in the queue, from 1; 0 if it is being decoded."""
         waiting = self.waiting
@@ -98,7 +103,7 @@ class Worker:
     def submit(self, *tickets: Ticket) -> None:
         """Queue requests, all of them or none. Raises Problem if the server is too busy for them."""
         with self._lock:
-            if self.load + len(tickets) > self.max_waiting + self.max_batch:
+            if self.load + len(tickets) > self.places:
                 raise busy(
                     f"{self.load} requests are waiting or running, and at most {self.max_waiting} may wait", "busy"
                 )
