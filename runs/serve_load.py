@@ -40,7 +40,7 @@ RECIPES = (FULL, NEVER, BEST)
 MIXED = (*RECIPES, "prophet stop.reduce=min", "prophet")  # what the server offers for this model
 BATCH = 8
 LEAVING = 0.2  # share of the clients that leave early
-SOAK_PROMPTS = 10  # per task
+SOAK_PROMPTS = 5  # per task
 PARTS = ("soak", "speed")
 NAIVE_SCRIPT = Path(__file__).parent / "serve_naive.py"
 
@@ -192,6 +192,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of the comparison of speed (default: 3)")
     parser.add_argument("--soak", type=int, default=6, help="rounds of mixed requests, one per client (default: 6)")
     parser.add_argument("--only", choices=PARTS, help="measure this part, and keep the other's published numbers")
+    parser.add_argument("--note", help="what a reader has to know about the conditions of a measurement")
     parser.add_argument("--no-packed", dest="packed", action="store_false", help="matrices as they are stored")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -210,15 +211,17 @@ def main() -> None:
         if options.only != "soak":
             parts["speed"] = compare(engine, server, naive, options)
         server.wait_until_idle()
+    if options.note:
+        parts["note"] = options.note
     numbers = {"packed": options.packed, "batch": BATCH, **parts}
     publish(PAGE, markdown(numbers), numbers, options, figure(numbers) if "speed" in parts else None)
 
 
 def read_parts(folder: Path) -> dict[str, Any]:
-    """Return the numbers of both parts that are published in a folder."""
+    """Return the numbers of both parts that are published in a folder, and the note on them."""
     file = folder / f"{PAGE}.json"
     found = json.loads(file.read_text(encoding="utf8")) if file.exists() else {}
-    return {name: found[name] for name in PARTS if name in found}
+    return {name: found[name] for name in (*PARTS, "note") if name in found}
 
 
 if __name__ == "__main__":

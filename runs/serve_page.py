@@ -56,6 +56,14 @@ def markdown(numbers: Mapping[str, Any]) -> list[str]:
             [(what, goal, found, "yes" if reached else "**no**") for what, goal, found, reached in goals(speed)],
             words=1,
         )[1:]
+        if note := numbers.get("note"):
+            lines += [prose(note), ""]
+        lines.append(
+            prose(
+                f"Accuracy is counted on {speed['requests']} problems here; for the same two recipes on 500, see",
+                "[methods.md](methods.md).",
+            )
+        )
         lines += describe_speed(speed, numbers["batch"])
     if soak := numbers.get("soak"):
         lines += describe_soak(soak)

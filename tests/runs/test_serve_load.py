@@ -68,11 +68,13 @@ def test_a_page_is_made(modules: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert "12 requests in 2 rounds" in page
     assert "| `swift` | one at a time |" in page
     assert "[serve](serve.md)" in (tmp_path / "README.md").read_text()
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "soak", "--soak", "1"])
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "soak", "--soak", "1", "--note", "It rained."])
     script.main()
     again = json.loads((tmp_path / "serve.json").read_text())
     assert (again["speed"], len(again["soak"]["rounds"])) == (found["speed"], 1)
-    assert "## Goals" in (tmp_path / "serve.md").read_text()
+    page = (tmp_path / "serve.md").read_text()
+    assert "## Goals" in page
+    assert "It rained." in page
 
 
 def test_requests_are_mixed(modules: Any) -> None:

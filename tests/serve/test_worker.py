@@ -22,6 +22,8 @@ from foretell.errors import ModelError
 from foretell.loop.protocols import Inputs, Readout
 from foretell.serve import Limits
 from foretell.serve.mailbox import MOST_DRAFTS, Committed, Draft, Mailbox
+from foretell.serve.problems import Problem
+from foretell.serve.worker import Ticket, Worker
 from tests.serve.conftest import ANSWER, PATIENCE, QUESTION, Gated, Served, serve, wait_for
 from tests.serve.test_openai import MESSAGES, ask, client
 
@@ -159,6 +161,10 @@ def test_a_window_without_an_end_continues_in_another(literate: Path) -> None:
         cut = complete(max_tokens=30, stop=word)
         assert cut.choices[0].text == whole.choices[0].text.partition(word)[0]
         assert (cut.choices[0].finish_reason, cut.model_extra["foretell"]["windows"]) == ("stop", 2)
+        for at in range(2, 20, 3):  # a part of a stop string is never sent, also if the rest is filled much later
+            word = engine.codec.decode(tokens[at : at + 3])
+            parts = [one.choices[0].text for one in complete(max_tokens=30, stop=word, stream=True)]
+            assert "".join(parts) == whole.choices[0].text.partition(word)[0]
 
 
 def test_the_end_of_the_context_ends_the_text(literate: Path) -> None:
@@ -227,6 +233,22 @@ def test_the_time_in_the_queue_is_not_the_time_in_the_batch(gated: tuple[Served,
     model.gate.set()
     work = ask(server, extra_body={"recipe": "full"}).model_extra["foretell"]
     assert work["queued"] < work["seconds"]
+
+
+def test_a_recipe_in_flight_is_never_one_too_many(tiny: Engine) -> None:
+    """Audits may start recipes beyond the limit; requests that share a batch with them are still taken."""
+    worker = Worker(tiny, max_groups=1)
+
+    def ticket(recipe: str) -> Ticket:
+        template = tiny.template(recipe=recipe)
+        return Ticket(tiny.request(QUESTION, template), template, print)
+
+    worker.submit(ticket("swift"))
+    worker._count(ticket("full"))  # an audit
+    worker.submit(ticket("full"), ticket("swift"))
+    assert worker.load == 4
+    with pytest.raises(Problem, match="different recipes"):
+        worker.submit(ticket("prophet"))
 
 
 def test_a_slow_reader_loses_drafts_and_no_text() -> None:

@@ -187,8 +187,7 @@ class Worker:
         if ticket.number is None or self._tickets.get(ticket.number) is not ticket:
             return  # it is done; after a failure, its number may be another request's
         if ticket.task is not None and self.supervisor is not None and self.supervisor.awaits(ticket.task):
-            ticket.put = _ignore  # an audit needs its result, and later audits wait for it
-            return
+            return  # an audit needs its result, and later audits wait for it
         self._scheduler.cancel(ticket.number)
         del self._tickets[ticket.number]
         self._forget(ticket)
