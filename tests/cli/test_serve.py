@@ -102,7 +102,7 @@ def test_a_model_of_ones_own_is_told_how_to_be_faster(literate: Path) -> None:
         (("tiny", "--timeout", "0"), "timeout must be from"),
         (("tiny", "--grace", "-1"), "--grace must be from"),
         (("tiny", "--audit", "0.1"), "--audit needs a certified recipe"),
-        (("tiny", "--on-drift", "full"), "--on-drift is for audits"),
+        (("tiny", "--on-drift", "full"), "--on-drift needs --audit"),
         (("nothing",), "there is no folder 'nothing'"),
     ],
 )
