@@ -102,7 +102,7 @@ $(VENV)-lowest/.ready: pyproject.toml constraints-lowest.txt
 	test -x $(VENV)-lowest/bin/python || $(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch
 	$(VENV)-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt \
-		hypothesis jsonschema openai pytest pytest-timeout pytest-xdist typesafe-sdk --editable ".[decide,hf,lab,plots,quantize,server]"
+		hypothesis jsonschema openai pytest pytest-timeout pytest-xdist typesafe-sdk --editable ".[decide,hf,lab,parquet,plots,quantize,server]"
 	touch $@
 
 # About ninety minutes on two cores; run it again after an interruption and it goes on.

@@ -15,16 +15,19 @@ from typer import Option
 
 from foretell.cli.generate import CHAT, ON_MISMATCH
 from foretell.cli.model import (
+    Actors,
     Compile,
     Device,
     Dtype,
     Model,
     Packed,
     Quantize,
+    Ray,
     Revision,
     Threads,
     at_revision,
     introduce,
+    open_pool,
 )
 from foretell.cli.usage import EXAMPLES, MACHINE, OUTPUT, WINDOW
 from foretell.extras import require_extra
@@ -75,9 +78,12 @@ def decoding_options(
     compile_: Compile = False,
     quantize: Quantize = None,
     packed: Packed = None,
+    ray: Ray = None,
+    actors: Actors = None,
 ) -> dict[str, Any]:
     """Return the options of every command that decodes a benchmark."""
     given = dict(locals())
+    given["pool"] = open_pool(given.pop("ray"), given.pop("actors"))
     return given | {"source": given.pop("data"), "compile": given.pop("compile_")}
 
 

@@ -14,9 +14,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Exit, Option
 
 from foretell.cli.audit import AuditOptions, ClimbOptions, decode, read_supervision, summarise
-from foretell.cli.model import Compile, Device, Dtype, Model, Packed, Quantize, Revision, Threads, at_revision
+from foretell.cli.model import (
+    Actors,
+    Compile,
+    Device,
+    Dtype,
+    Model,
+    Packed,
+    Quantize,
+    Ray,
+    Revision,
+    Threads,
+    at_revision,
+    open_pool,
+)
 from foretell.cli.usage import MACHINE, OUTPUT, RISK, SAMPLING, WINDOW
 from foretell.errors import ForetellError, RequestError, whole, within
+from foretell.extras import require_extra
 from foretell.storage import check_writable, is_folder
 
 if TYPE_CHECKING:
@@ -27,6 +41,7 @@ if TYPE_CHECKING:
     from foretell.engine.options import RequestTemplate
     from foretell.engine.prompt_files import FilePrompt
     from foretell.engine.prompt_kinds import Prompt
+    from foretell.workers import Pool
 
 ON_MISMATCH = "If a certificate is for another model, recipe or window: warn (default), full (decode in full) or fail."
 CLIMB = "Largest risk. Starts with full decoding and uses faster recipes once requests have proved them."
@@ -42,7 +57,8 @@ def generate(
     model: Model,
     prompt: Annotated[str | None, Argument(help="Prompt to decode; - reads it from standard input.")] = None,
     file: Annotated[
-        str | None, Option(help="File of prompts: JSON lines, or .txt with one per line; - reads standard input.")
+        str | None,
+        Option(help="File of prompts: JSON lines, .parquet, or .txt with one per line; - reads standard input."),
     ] = None,
     recipe: Annotated[
         str, _option("Preset, recipe text or certified .json file (see `foretell recipes`).", "--recipe", "-r")
@@ -106,8 +122,10 @@ def generate(
     trace: Annotated[Path | None, _option("Save every step to this file, for `foretell trace`.", panel=OUTPUT)] = None,
     out: Annotated[
         Path | None,
-        _option("Write JSON lines to this file. Run the command again to resume.", panel=OUTPUT),
+        _option("Write JSON lines, or a .parquet table, to this file. Run the command again to resume.", panel=OUTPUT),
     ] = None,
+    ray: Ray = None,
+    actors: Actors = None,
     audit: Annotated[
         float | None,
         _option("Share of requests that are also decoded in full, to check the promised risk.", panel=RISK),
@@ -180,11 +198,14 @@ setattr(fill, "__signature__", _fill_signature())  # noqa: B010 - what typer rea
 def start(given: dict[str, Any], *, fills: bool = False) -> None:
     """Run the command with the options `given` on the command line."""
     options = read_options(given)
-    output = Output(as_json=given["json"], **{name: given[name] for name in _OUTPUT})
+    supervision = read_supervision(given)
+    pool = open_pool(given["ray"], given["actors"])
+    if pool is not None and (given["file"] is None or supervision is not None or given["watch"]):
+        raise RequestError("--ray decodes a --file of prompts, and cannot be combined with --watch, --audit or --risk")
+    output = Output(as_json=given["json"], pool=pool, **{name: given[name] for name in _OUTPUT})
     names = ("device", "dtype", "threads", "quantize", "packed")
     machine = {name: given[name] for name in names} | {"compile": given["compile_"]}
     model = at_revision(given["model"], given["revision"])
-    supervision = read_supervision(given)
     run(output, options, model, given["prompt"], given["file"], machine, supervision, fills=fills)
 
 
@@ -217,6 +238,7 @@ class Output:
     out: Path | None = None
     watch: bool = False
     delay: float = 0.0
+    pool: Pool | None = None  # decodes instead of this machine
 
     def __post_init__(self) -> None:
         if self.watch and self.as_json:
@@ -232,6 +254,8 @@ class Output:
                 raise RequestError(f"cannot write {path}: it is a folder")
             if path is not None:
                 check_writable(path)
+        if self.out is not None and self.out.suffix == ".parquet":
+            require_extra("parquet")
 
 
 def run(
@@ -270,7 +294,7 @@ def run(
         supervisor = None
         if supervision is not None:
             supervisor = stack.enter_context(supervision.open(engine, template, Options.of(options)))
-        failed = deliver(output, engine, template, asked, title, supervisor)
+        failed = deliver(output, engine, template, asked, title, supervisor, packed=machine["packed"])
     if failed:
         raise Exit(code=1)
 
@@ -288,6 +312,8 @@ def deliver(
     asked: list[FilePrompt],
     title: str,
     supervisor: Supervisor | None = None,
+    *,
+    packed: bool | None = None,
 ) -> int:
     """Decode, and write or print each completion as soon as it is done. Return the number of failed prompts."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
@@ -308,7 +334,7 @@ def deliver(
             asked = [one for one in asked if str(one.id) not in ledger.lines]
         printer = Printer([one.id for one in asked], output.as_json)
         if supervisor is None:
-            results = _decode(output, engine, template, asked, title, stack)
+            results = _decode(output, engine, template, asked, title, stack, packed=packed)
         else:
             tick = _start_progress(len(asked), stack)
             results = _supervise(supervisor, asked, answered, output, tick)
@@ -342,15 +368,31 @@ def _open_ledger(output: Output, engine: Engine, template: RequestTemplate, aske
 
 
 def _decode(
-    output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str, stack: ExitStack
+    output: Output,
+    engine: Engine,
+    template: RequestTemplate,
+    asked: list[FilePrompt],
+    title: str,
+    stack: ExitStack,
+    *,
+    packed: bool | None,
 ) -> Iterator[tuple[int, Completion | Failure]]:
     from foretell.cli.progress import Meter  # noqa: PLC0415
+    from foretell.engine.copies import EngineCopy, decode_on  # noqa: PLC0415
 
     traced = output.trace is not None
     if output.watch:
         yield from _watch(output, engine, template, asked, title)
         return
     pairs = [(_prompt_of(one, template), template) for one in asked]
+    if output.pool is not None:
+        tick = _start_progress(len(pairs), stack)
+        with engine.offloaded():
+            opener = EngineCopy.of(engine, packed)
+            for index, done in decode_on(output.pool, opener, pairs, output.batch_size, trace=traced):
+                yield index, done
+                tick()
+        return
     if len(pairs) == 1:
         with Meter("decoding") as meter:
             if not output.as_json:

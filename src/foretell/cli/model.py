@@ -11,6 +11,7 @@ from foretell.errors import RequestError
 
 if TYPE_CHECKING:
     from foretell.engine.engine import Engine
+    from foretell.workers import Pool
 
 MODEL = "Checkpoint folder, bundled model (tiny) or Hugging Face model (owner/name)."
 Model = Annotated[str, Argument(help=MODEL)]
@@ -33,6 +34,25 @@ Packed = Annotated[
         rich_help_panel=MACHINE,
     ),
 ]
+Ray = Annotated[
+    str | None,
+    Option(help="Decode on a Ray cluster: auto, local or an address (see docs/scale.md).", rich_help_panel=MACHINE),
+]
+Actors = Annotated[
+    int | None, Option(help="Number of models on the Ray cluster (default: as many as fit).", rich_help_panel=MACHINE)
+]
+
+
+def open_pool(ray: str | None, actors: int | None) -> Pool | None:
+    """Return the pool that --ray and --actors ask for. It connects to the cluster when there is something to decode."""
+    if ray is None:
+        if actors is not None:
+            raise RequestError(f"--actors {actors} is the number of models on a Ray cluster: give --ray with it")
+        return None
+    from foretell.cli.console import note  # noqa: PLC0415
+    from foretell.scale.pool import Pool  # noqa: PLC0415
+
+    return Pool(ray, actors, note=lambda line: note([line]))
 
 
 def open_engine(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from foretell.cli.model import MODEL, Dtype, introduce
+from foretell.cli.model import MODEL, Actors, Dtype, Ray, introduce, open_pool
 from foretell.cli.usage import EXAMPLES, MACHINE
 from foretell.cli.wording import count
 from foretell.extras import require_extra
@@ -61,6 +61,8 @@ def reproduce(
     sandbox: Annotated[
         str | None, Option(help="Isolation of these programs (see `foretell eval --help`).", rich_help_panel=EXAMPLES)
     ] = None,
+    ray: Ray = None,
+    actors: Actors = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Print the plan and its number of forward passes. Nothing is decoded.")
     ] = False,
@@ -77,6 +79,7 @@ def reproduce(
     from foretell.reproduce.tables import save_tables  # noqa: PLC0415
 
     require_extra("lab")
+    pool = open_pool(ray, actors)
     chosen = _split(tasks)
     code: dict[str, Any] = {"allow_code_execution": allow_code_execution, "sandbox": sandbox}
     subject = Subject.of(model, student, chosen)
@@ -85,8 +88,10 @@ def reproduce(
     if dry_run:
         print(describe(plan))
         return
+    if pool is not None and device == "all":  # each worker of a pool has one
+        device = "auto"
     settings = {"limit": limit, "seed": seed, "batch_size": batch_size, "device": device, "dtype": dtype}
-    what = Reproduction(model, out, student, data, {**settings, "workers": workers, **code})
+    what = Reproduction(model, out, student, data, {**settings, "workers": workers, "pool": pool, **code})
     total = len(plan.decodings)
 
     @contextmanager

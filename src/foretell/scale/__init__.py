@@ -6,10 +6,14 @@ A module is loaded when one of its names is first used, so that batches need no 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__: list[str] = []
-_MODULES: dict[str, str] = {}  # name -> its module
+if TYPE_CHECKING:
+    from foretell.scale.batches import Generate
+    from foretell.scale.pool import Pool
+
+__all__ = ["Generate", "Pool"]
+_MODULES = {"Generate": "batches", "Pool": "pool"}  # name -> its module
 
 
 def __getattr__(name: str) -> Any:
