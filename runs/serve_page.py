@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from foretell.evaluation.intervals import paired_difference
-from page import percent, points, prose, table
+from text_page import percent, points, prose, table
 
 PAGE = "serve"
 GENERATE, SERVER, NAIVE = "Engine.generate", "server", "one at a time"

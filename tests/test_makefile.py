@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LOWEST = ("decide", "hf", "lab", "plots", "quantize", "server")
+LOWEST = ("decide", "hf", "lab", "parquet", "plots", "quantize", "server")
 TOOLS = ("hypothesis", "jsonschema", "openai", "pytest", "pytest-timeout", "pytest-xdist", "typesafe-sdk")
 
 
@@ -31,6 +31,7 @@ def imported(file: Path) -> set[str]:
     [
         ("lm-eval", "lm_eval", "lm-eval", ("tests/evaluation/test_lm_eval.py",)),
         ("litellm", "litellm", "server", ("tests/serve/conftest.py", "tests/serve/test_litellm.py")),
+        ("ray", "ray", "lab,ray,server", ("tests/scale/conftest.py",)),
     ],
 )
 def test_an_environment_has_what_its_tests_import(name: str, package: str, extra: str, files: tuple[str, ...]) -> None:
@@ -38,8 +39,8 @@ def test_an_environment_has_what_its_tests_import(name: str, package: str, extra
     assert found
     target = found[0]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    listed = [*project["dependencies"], *project["optional-dependencies"][extra]]
-    depends = {re.split("[<>=]", one)[0] for one in listed}
+    extras = [one for name in extra.split(",") for one in project["optional-dependencies"][name]]
+    depends = {re.split(r"[\[<>=]", one)[0] for one in [*project["dependencies"], *extras]}
     pinned = dict(line.split("==") for line in (ROOT / f"constraints-{name}.txt").read_text().splitlines()[1:])
     needed = set[str]().union(*(imported(ROOT / file) for file in ("tests/conftest.py", *files)))
     assert {"hypothesis", "pytest", "torch"} <= needed

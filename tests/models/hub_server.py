@@ -106,7 +106,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, repo: str, revision: str, name: str, wanted: str) -> None:
         files = self.hub.find(repo, revision)
-        if files is None or name not in files or name in self.hub.lost:
+        if files is None:
+            return self._refuse(404, "RepoNotFound")
+        if name not in files or name in self.hub.lost:
             return self._refuse(404, "EntryNotFound")
         content = files[name]
         start = int(wanted.removeprefix("bytes=").partition("-")[0]) if wanted else 0

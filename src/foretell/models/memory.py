@@ -85,9 +85,17 @@ def _numbers(path: Path) -> dict[str, int]:
 
 def row_values(config: TransformerConfig, columns: int) -> int:
     """Return about how many numbers one row of a batch needs: keys and values, the states of one layer, and logits."""
-    stored = 2 * config.layers * config.kv_heads * config.head_dim * columns
-    states = columns * (6 * config.dim + 3 * config.hidden)
-    return stored + states + 2 * LOGITS * (config.outputs or config.vocab_size)
+    return stored_values(config, columns) + working_values(config, columns)
+
+
+def stored_values(config: TransformerConfig, columns: int) -> int:
+    """Return how many keys and values a cache stores for one row."""
+    return 2 * config.layers * config.kv_heads * config.head_dim * columns
+
+
+def working_values(config: TransformerConfig, columns: int) -> int:
+    """Return about how many numbers one row needs while a pass runs: the states of one layer, and logits."""
+    return columns * (6 * config.dim + 3 * config.hidden) + 2 * LOGITS * (config.outputs or config.vocab_size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,11 @@ class Problem(Exception):  # noqa: N818  it is what the client did or met, not a
 
 
 BUG = Problem(500, "the server has a bug; its log says more", code="internal_error")
-STOPPING = Problem(503, "the server is shutting down", code="shutting_down", headers={"retry-after": RETRY_AFTER})
+
+
+def stopping() -> Problem:
+    """Return the problem of a request that arrives, or is not done, while the server shuts down."""
+    return Problem(503, "the server is shutting down", code="shutting_down", headers={"retry-after": RETRY_AFTER})
 
 
 def busy(message: str, code: str) -> Problem:

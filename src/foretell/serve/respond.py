@@ -19,7 +19,7 @@ from foretell.serve.answer import Answer
 from foretell.serve.bodies import ChatBody, CompletionBody, read_body
 from foretell.serve.decisions import prepare_decision, prepare_object
 from foretell.serve.dialects import Chat, Dialect, Text
-from foretell.serve.problems import BUG, STOPPING, Problem
+from foretell.serve.problems import BUG, Problem, stopping
 from foretell.serve.reply import Json
 from foretell.serve.service import Service
 
@@ -160,7 +160,7 @@ class _Stream(Response):
             outcome = "left"
         except asyncio.CancelledError:  # the server stops, and its grace is over
             sending.cancel()
-            await _end_stream(send, STOPPING)
+            await _end_stream(send, stopping())
         finally:
             sending.cancel()
             leaving.cancel()

@@ -1,0 +1,1 @@
+"""Predict what serving a model costs: rooflines of known devices, and a simulation of the scheduler."""
