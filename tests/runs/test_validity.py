@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,9 @@ def test_the_page(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_a_broken_promise_is_said(script: Any) -> None:
-    often = script.Share(1000, 100)
-    case = script.LadderCase("0/1", "nested", 1.0, "betting", often)
-    page = " ".join("\n".join(script.markdown([case], [], [], [], 1000)).split())
+    case = script.LadderCase("0/1", "nested", 1.0, "betting", script.Share(1000, 100))
+    numbers = {"runs": 1000, "delta": 0.05, "alarm_level": 0.01, "seed": 1, "ladders": [asdict(case)]}
+    numbers |= {"looks": [], "false_alarms": [], "delays": []}
+    page = " ".join(importlib.import_module("page").render("validity", numbers).split())
     assert "In 0 of 1 cases with a promise the share is at most the promised one, and in 1 its interval lies" in page
     assert "10.00% (8.21 to 12.03)" in page
