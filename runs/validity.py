@@ -95,7 +95,7 @@ class Delay:
     runs: int
 
 
-def draw(rng: np.random.Generator, kind: str, risks: float | Array, shape: tuple[int, ...]) -> Array:
+def draw_losses(rng: np.random.Generator, kind: str, risks: float | Array, shape: tuple[int, ...]) -> Array:
     """Return losses whose means are `risks`. Those that share a random number of the given `shape` are nested."""
     hard = rng.random(shape)
     if kind == "0/1":
@@ -119,7 +119,7 @@ def simulate_ladders(runs: int, rng: np.random.Generator) -> Iterator[LadderCase
                 wrong = dict.fromkeys(tests, 0)
                 for part in chunks(runs, len(risks) * LADDER_LOSSES):
                     shape = (part, 1 if rungs == "nested" else len(risks), LADDER_LOSSES)
-                    losses = draw(rng, kind, risks[:, None], shape)
+                    losses = draw_losses(rng, kind, risks[:, None], shape)
                     for test, graded in tests.items():
                         passed = count_certified(p_values(losses, LADDER_RISK, graded=graded), 1 - DELTA)
                         wrong[test] += int((passed > len(SAFE)).sum())
@@ -131,7 +131,7 @@ def simulate_looks(runs: int, rng: np.random.Generator) -> Iterator[LooksCase]:
     for multiple in LOOKS_TRUE:
         found = {(looks, way): 0 for looks in SCHEDULES for way in ("naive", "spent", "betting")}
         for part in chunks(runs, LOOKS_LOSSES):
-            losses = draw(rng, "0/1", multiple * LOOKS_RISK, (part, LOOKS_LOSSES))
+            losses = draw_losses(rng, "0/1", multiple * LOOKS_RISK, (part, LOOKS_LOSSES))
             errors, wealth = losses.cumsum(axis=1), log_wealths(losses, LOOKS_RISK, "above")
             for looks, counts in SCHEDULES.items():
                 at = np.array(counts)
@@ -152,7 +152,7 @@ def simulate_false_alarms(runs: int, rng: np.random.Generator) -> Iterator[False
         for kind in KINDS if audited < 1 else KINDS[:1]:
             alarms = 0
             for part in chunks(some, audits):
-                losses = draw(rng, kind, ALARM_RISK, (part, audits))
+                losses = draw_losses(rng, kind, ALARM_RISK, (part, audits))
                 peaks = log_wealths(losses, ALARM_RISK, "at most").max(axis=1)
                 alarms += int((peaks >= -math.log(ALARM_LEVEL)).sum())
             yield FalseAlarms(kind, audited, audits, Share(some, alarms))
@@ -165,7 +165,7 @@ def simulate_delays(runs: int, rng: np.random.Generator) -> Iterator[Delay]:
             some, longest = max(1, runs // 5), round(60 * ALARM_RISK / (risk - ALARM_RISK) ** 2) + 200
             first: list[float] = []
             for part in chunks(some, longest):
-                losses = draw(rng, kind, risk, (part, longest))
+                losses = draw_losses(rng, kind, risk, (part, longest))
                 alarms = log_wealths(losses, ALARM_RISK, "at most") >= -math.log(ALARM_LEVEL)
                 first += np.where(alarms.any(axis=1), alarms.argmax(axis=1) + 1, math.inf).tolist()
             # An interpolated quantile between an alarm and none would not be a number.

@@ -27,7 +27,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("kind", ["0/1", "graded"])
 def test_losses_have_the_risk_that_is_planted(script: Any, kind: str) -> None:
     rng, risks = np.random.default_rng(1), np.array([0.02, 0.1])[:, None]
-    nested, alone = (script.draw(rng, kind, risks, (40, rungs, 2000)) for rungs in (1, 2))
+    nested, alone = (script.draw_losses(rng, kind, risks, (40, rungs, 2000)) for rungs in (1, 2))
     for losses in (nested, alone):
         assert losses.shape == (40, 2, 2000)
         assert losses.mean(axis=(0, 2)) == pytest.approx([0.02, 0.1], rel=0.1)
