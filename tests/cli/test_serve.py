@@ -104,7 +104,7 @@ def test_a_model_of_ones_own_is_told_how_to_be_faster(literate: Path) -> None:
         (("tiny", "--timeout", "0"), "timeout must be from"),
         (("tiny", "--grace", "-1"), "--grace must be from"),
         (("tiny", "--audit", "0.1"), "--audit needs a certified recipe"),
-        (("tiny", "--on-drift", "full"), "--on-drift is for audits"),
+        (("tiny", "--on-drift", "full"), "--on-drift needs --audit"),
         (("tiny", "--cpus", "2"), "--cpus is for replicas"),
         (("tiny", "--max-replicas", "2"), "--max-replicas is for replicas"),
         (("tiny", "--replicas", "0"), "--replicas must be at least 1"),
