@@ -52,6 +52,11 @@ test-docs: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Builds sdist and wheel into dist/, installs the wheel into an empty environment, and runs the README's commands there.
+release-check: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt build
+	$(BIN)/python -m tests.release
+
 # The page in a real browser. Chromium comes from apt (as root), axe-core from npm; tests without them are skipped and
 # say so.
 AXE := work/axe/node_modules/axe-core/axe.min.js

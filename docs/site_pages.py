@@ -41,7 +41,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Put the references into the pages that ask for them, and drop links to files that are not part of the site."""
+    """Put the references into the pages that ask for them, and turn the forge's Markdown into that of the site."""
+    markdown = _separate(markdown)
     for source, name in COPIED.items():
         markdown = markdown.replace(f"](../{source}", f"]({name}")
     if page.file.src_uri == "cli.md":
@@ -49,6 +50,33 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if page.file.src_uri == "python.md":
         return re.sub(rf"{NAMES}\n(.+)\n", lambda found: describe_names(found[1]), markdown)
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
+
+
+def _separate(markdown: str) -> str:
+    """Add the blank lines that this Markdown wants before a list, a table or a block after a line of text."""
+    lines: list[str] = []
+    fence = False
+    for line in markdown.split("\n"):
+        before = lines[-1] if lines else ""
+        is_list, is_table, is_fence = (
+            re.match(r"\s*([-*]|\d+\.) ", line),
+            line.startswith("|"),
+            line.lstrip().startswith("```"),
+        )
+        was_list = re.match(r"\s*([-*]|\d+\.) |\s+\S", before)
+        if (
+            not fence
+            and before.strip()
+            and (
+                (is_list and not was_list)
+                or (is_table and not before.startswith("|"))
+                or (is_fence and not before.startswith("<!--"))
+            )
+        ):
+            lines.append("")
+        fence ^= bool(is_fence)
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def describe_names(line: str) -> str:
@@ -87,13 +115,21 @@ def _signature(name: str, thing: Any) -> str:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
-    given = [str(one) for one in signature.parameters.values()]
+    given = [_parameter(one) for one in signature.parameters.values()]
     line = f"{name}({', '.join(given)})"
-    if len(line) > 100:
+    if len(line) > 72:
         line = f"{name}(\n" + "".join(f"    {one},\n" for one in given) + ")"
     returned = signature.return_annotation
     arrow = f" -> {returned}" if isinstance(returned, str) and returned != "None" else ""
     return f"```python\n{line}{arrow}\n```"
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    """A parameter as it is written in the code, where annotations are strings."""
+    shown = str(one)
+    if isinstance(one.annotation, str):
+        shown = shown.replace(repr(one.annotation), one.annotation, 1)
+    return shown.replace(": Unpack[", ": ").removesuffix("]") if ": Unpack[" in shown else shown
 
 
 def _short(name: str, function: Any) -> str:

@@ -35,12 +35,12 @@ from foretell.engine.prompt_files import FilePrompt
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import make_independent
 from foretell.evaluation.catalogue import benchmark_named
-from foretell.plots.curves import COLOURS
+from foretell.plots.colours import colours_of
 from foretell.storage import load_json, make_folder, write_file
-from page import prose, publish, table
 from real_models import read_problems
 from results_page import RESULTS
 from shared import ROOT, SEED, TASKS, run_script
+from text_page import prose, publish, table
 
 REQUESTS = 20_000  # per climb
 CLIMBS = 50  # per setting
@@ -216,7 +216,8 @@ def plot(results: Sequence[Result]) -> Figure:
     ):
         axes.axhline(1, color="0.6", linewidth=0.8)
         heights = spread_labels([curve[-1] for curve in curves])
-        for colour, one, curve, height in zip(COLOURS, results, curves, heights, strict=False):
+        looks = colours_of(one.pool for one in results).values()
+        for colour, one, curve, height in zip(looks, results, curves, heights, strict=True):
             axes.plot(one.requests, curve, color=colour)
             name = f"{one.pool}, risk {one.setting.risk:.0%}: {curve[-1]:.1f}x"
             axes.annotate(name, (one.requests[-1] * 1.15, height), color=colour, va="center", fontsize=8)

@@ -34,9 +34,9 @@ from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.storage import load_json, make_folder, write_file
 from foretell.tasks import TASKS as GENERATORS
 from foretell.tasks import Problem, draw
-from page import publish
 from results_page import RESULTS
 from shared import BUNDLED_MODEL, ROOT, SEED, run_script
+from text_page import publish
 
 TASKS = ("choice", "yes_no", "word", "sudoku")
 SURE = "transfer=threshold(0.995) stop=prophet(tau=linear({0},{0}),reduce=min,over=masked,clock=tokens)"

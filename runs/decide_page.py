@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from foretell.decide.calibration import calibration_error, find_quantile, fit
 from foretell.evaluation.intervals import Interval, exact, paired_difference, wilson
-from foretell.plots.curves import COLOURS
-from page import percent, points, prose, spread, table
+from foretell.plots.colours import colours_of
+from text_page import percent, points, prose, spread, table
 
 COVERAGE = 0.95  # of conformal sets
 GOALS = {"choice": 3.0, "word": 5.0}  # forward passes
@@ -218,7 +218,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     tasks = list(dict.fromkeys(row.task for row in rows))
     figure: Figure = plt.figure(figsize=(3.2 * len(tasks), 3.6), layout="constrained")
     panels = figure.subplots(1, len(tasks), squeeze=False)[0]
-    for axes, task, colour in zip(panels, tasks, COLOURS, strict=False):
+    for axes, task, colour in zip(panels, tasks, colours_of(tasks).values(), strict=False):
         mine = [row for row in rows if row.task == task]
         axes.axhline(100 * mine[-1].accuracy, color="0.7", linewidth=0.8)
         for row in mine:

@@ -30,8 +30,8 @@ from foretell.errors import ModelError, RequestError
 from foretell.evaluation.intervals import bootstrap, wilson
 from foretell.recipes.presets import PRESETS
 from foretell.storage import load_json, read_text, write_file
-from page import percent, prose, publish, spread, table
 from shared import ROOT, SEED, run_script
+from text_page import percent, prose, publish, spread, table
 
 FILE = Path("antibodies") / "therapeutic.tsv"
 LENGTHS = {"heavy": (100, 125), "light": (90, 120)}  # residues of the sequences that are used

@@ -26,11 +26,11 @@ from foretell.engine.engine import Completion, Engine
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.bundled import BUNDLED
-from page import publish
 from results_page import RESULTS
 from serve_clients import Ask, Load, Server, mix, run_load, start_server
 from serve_page import GENERATE, NAIVE, SERVER, figure, markdown
 from shared import BUNDLED_MODEL, SEED, TASKS, run_script
+from text_page import publish
 
 TASK = "word"  # of the comparison of speed
 RECIPES = ("full", "swift stop=never", "swift")

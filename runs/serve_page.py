@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from page import percent, prose, table
+from text_page import percent, prose, table
 
 GENERATE, SERVER, NAIVE = "Engine.generate", "server", "one at a time"
 COLOURS = {GENERATE: "0.7", SERVER: "tab:green", NAIVE: "tab:red"}

@@ -20,9 +20,9 @@ import numpy as np
 from foretell.certify.betting import Array, log_wealths
 from foretell.certify.risk import binomial_p_values, count_certified, p_values, spend
 from foretell.evaluation.intervals import scipy_stats
-from page import prose, publish, table
 from results_page import RESULTS
 from shared import SEED, run_script
+from text_page import prose, publish, table
 
 RUNS = 10_000
 DELTA = 0.05

@@ -67,6 +67,23 @@ def test_a_client_that_leaves_the_queue_is_never_decoded(gated: tuple[Served, Ga
     first.close()
 
 
+def test_a_step_that_hangs_is_noticed(gated: tuple[Served, Gated]) -> None:
+    server, model = gated
+    worker = server.service.worker
+    worker._moved -= 1000  # the server had nothing to do for a long time
+    assert worker.stalled == 0
+    connection = send_raw(server, {"model": "tiny", "messages": MESSAGES, "recipe": "full"})
+    wait_for(lambda: len(model.passes) == 1)
+    assert 0 < worker.stalled < 500
+    worker._moved -= 1000
+    assert worker.stalled > 1000
+    model.gate.set()
+    wait_for(lambda: worker.stalled < 500)
+    connection.close()
+    server.wait_until_idle()
+    assert worker.stalled == 0
+
+
 def test_an_exception_in_the_model_fails_the_running_requests_only(gated: tuple[Served, Gated]) -> None:
     server, model = gated
     server.service.worker._scheduler.max_batch = 1

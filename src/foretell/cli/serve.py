@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
 
     from foretell.certify.supervise import Supervisor
     from foretell.engine.engine import Engine
-    from foretell.serve import Limits
+    from foretell.serve import Access, Limits
 
 KEY = "FORETELL_API_KEY"
 NETWORK = "Network"
+SCALE = "Several replicas"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  compared with, not bound to
 HINT = "find a faster recipe for your prompts with: foretell tune {}, then serve it with --recipe tuned.json"
@@ -106,6 +109,27 @@ def serve(
     on_drift: Annotated[
         str | None, Option(help="After an alarm: warn (default) or full (decode in full).", rich_help_panel=RISK)
     ] = None,
+    replicas: Annotated[
+        int | None,
+        Option(help="Number of replicas of the model, on a Ray cluster (docs/scale.md).", rich_help_panel=SCALE),
+    ] = None,
+    max_replicas: Annotated[
+        int | None,
+        Option(
+            help="Number of replicas that Ray may start if requests wait (default: --replicas).", rich_help_panel=SCALE
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        Option(
+            help="Ray cluster of the replicas: auto, local (default: a new one on this machine) or an address.",
+            rich_help_panel=SCALE,
+        ),
+    ] = None,
+    cpus: Annotated[float | None, Option(help="CPUs per replica (default: 1).", rich_help_panel=SCALE)] = None,
+    gpus: Annotated[
+        float | None, Option(help="GPUs per replica (default: 1 if the cluster has any).", rich_help_panel=SCALE)
+    ] = None,
     allowed_host: Annotated[
         list[str] | None,
         Option(help="Host name that clients use, besides localhost and --host. Repeatable.", rich_help_panel=NETWORK),
@@ -127,6 +151,8 @@ def run(given: dict[str, Any]) -> None:
     from foretell.extras import require_extra  # noqa: PLC0415
 
     require_extra("server")
+    from foretell.serve import Access  # noqa: PLC0415
+
     whole("--port", given["port"], 0, 65535, RequestError)
     within("--grace", given["grace"], 0.0, 1e6, RequestError)
     key = given["api_key"] or os.environ.get(KEY) or None
@@ -134,6 +160,9 @@ def run(given: dict[str, Any]) -> None:
     limits = _limits(given)
     check_recipes(recipes)
     supervision = read_supervision(_with_logs(given))
+    if _wants_ray(given):
+        _serve_on_ray(given, recipes, limits, Access(key, _hosts(given), tuple(given["cors_origin"] or ())))
+        return
 
     from foretell.cli.model import check_rows, introduce, open_engine  # noqa: PLC0415
 
@@ -145,7 +174,7 @@ def run(given: dict[str, Any]) -> None:
         supervisor = None
         if supervision is not None:
             supervisor = stack.enter_context(_supervise(supervision, engine, recipes, limits))
-        from foretell.serve import Access, app  # noqa: PLC0415
+        from foretell.serve import app  # noqa: PLC0415
 
         made = app(
             engine,
@@ -157,6 +186,64 @@ def run(given: dict[str, Any]) -> None:
             grace=given["grace"],
         )
         listen(made, given["host"], given["port"], given["grace"], greet=lambda port: _greet(made, given, port, key))
+
+
+def _wants_ray(given: dict[str, Any]) -> bool:
+    """Return whether to serve on Ray. Raises RequestError for options that do not go together."""
+    if given["replicas"] is None and given["ray"] is None:
+        for name in ("max_replicas", "cpus", "gpus"):
+            if given[name] is not None:
+                raise RequestError(f"--{name.replace('_', '-')} is for replicas: give --replicas, or --ray, too")
+        return False
+    if given["risk"] is not None or given["audit"] is not None:
+        raise RequestError(
+            "--risk and --audit need all requests in one process: leave out --replicas and --ray, or serve a recipe "
+            "that foretell tune has certified"
+        )
+    if given["replicas"] is not None:
+        whole("--replicas", given["replicas"], 1, error=RequestError)
+    return True
+
+
+def _serve_on_ray(given: dict[str, Any], recipes: tuple[str, ...], limits: Limits, access: Access) -> None:
+    """Serve with replicas until SIGTERM or Ctrl-C."""
+    from foretell.extras import require_extra  # noqa: PLC0415
+
+    require_extra("ray")
+    from foretell.cli.console import say  # noqa: PLC0415
+    from foretell.scale.run import LOCAL, Cluster, run_server  # noqa: PLC0415
+
+    options = {name: given[name] for name in ("max_replicas", "gpus", "device", "dtype", "threads", "packed")}
+    options |= {"replicas": given["replicas"] or 1, "cpus": 1.0 if given["cpus"] is None else given["cpus"]}
+    cluster = Cluster(given["ray"] or LOCAL, given["host"], given["port"], given["grace"])
+
+    def greet(address: str, info: dict[str, Any]) -> None:
+        offered = [one["name"] for one in info["recipes"]]
+        say(f"serving {info['model']} at {address} with {options['replicas']} replicas", style="bold")
+        say(f"recipe: {offered[0]} · offered: {', '.join(offered)}", style="dim")
+        example = next((one["prompt"] for one in info["examples"]), "Say hello.")
+        say(write_curl(address, info["model"], example, key=access.key is not None), style="")
+
+    run_server(
+        cluster,
+        at_revision(given["model"], given["revision"]),
+        options | {"recipes": recipes, "limits": limits, "access": access},
+        greet=greet,
+        wait=wait_for_signal,
+        report=lambda line: say(line, style="dim"),
+    )
+
+
+def wait_for_signal() -> None:
+    """Return at SIGTERM or Ctrl-C."""
+    arrived = threading.Event()
+    before = {one: signal.signal(one, lambda *_: arrived.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while not arrived.wait(1.0):  # signals are handled between the calls
+            pass
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _limits(given: dict[str, Any]) -> Limits:
@@ -244,8 +331,6 @@ def listen(made: Starlette, host: str, port: int, grace: float, greet: Any) -> N
 
 def _greet(made: Starlette, given: dict[str, Any], port: int, key: str | None) -> None:
     """Print the address, the model, the recipe, and a command that works."""
-    from json import dumps  # noqa: PLC0415
-
     from foretell.cli.console import say  # noqa: PLC0415
     from foretell.serve.examples import find_examples  # noqa: PLC0415
 
@@ -260,6 +345,11 @@ def _greet(made: Starlette, given: dict[str, Any], port: int, key: str | None) -
     if not (supervised or given["recipe"] or find_examples(service.engine)):
         say(HINT.format(given["model"]), style="dim")
     example = next((one.prompt for one in find_examples(service.engine)), "Say hello.")
-    body = dumps({"model": service.model, "messages": [{"role": "user", "content": example}]})
-    secret = f' -H "Authorization: Bearer ${KEY}"' if key is not None else ""
-    say(f"curl {address}/v1/chat/completions{secret} -d '{body}'", style="")
+    say(write_curl(address, service.model, example, key=key is not None), style="")
+
+
+def write_curl(address: str, model: str, prompt: str, *, key: bool) -> str:
+    """Return a command that sends a prompt to a server."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": prompt}]})
+    secret = f' -H "Authorization: Bearer ${KEY}"' if key else ""
+    return f"curl {address}/v1/chat/completions{secret} -d '{body}'"

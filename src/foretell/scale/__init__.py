@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretell.scale.batches import Generate
+    from foretell.scale.front import Patience
     from foretell.scale.pool import Pool
+    from foretell.scale.serve import build, serve_app
 
-__all__ = ["Generate", "Pool"]
-_MODULES = {"Generate": "batches", "Pool": "pool"}  # name -> its module
+__all__ = ["Generate", "Patience", "Pool", "build", "serve_app"]
+_MODULES = {
+    "Generate": "batches",
+    "Patience": "front",
+    "Pool": "pool",
+    "build": "serve",
+    "serve_app": "serve",
+}  # name -> its module
 
 
 def __getattr__(name: str) -> Any:

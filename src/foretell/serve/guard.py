@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretell.serve.problems import RETRY_AFTER, Problem
-from foretell.serve.service import Service
+from foretell.serve.service import Limits
 
 LOG = logging.getLogger("foretell.serve")
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -36,10 +37,19 @@ class Access:
     origins: Collection[str] = ()  # pages of other hosts that may call it, or "*"
 
 
+class Guarded(Protocol):
+    """What the guard has to know of a server."""
+
+    draining: bool
+
+    @property
+    def limits(self) -> Limits: ...
+
+
 class Guard:
     """ASGI middleware around all routes."""
 
-    def __init__(self, app: ASGIApp, service: Service, access: Access) -> None:
+    def __init__(self, app: ASGIApp, service: Guarded, access: Access) -> None:
         self.app, self.service, self.access = app, service, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -62,6 +62,7 @@ class Worker:
         self._lock = threading.Lock()
         self._kinds: Counter[Hashable] = Counter()  # of requests that wait or run
         self._tickets: dict[int, Ticket] = {}  # by the scheduler's number
+        self._moved = time.perf_counter()  # when the last step ended, or the first request arrived
         self._scheduler = self._make_scheduler()
         self._thread = threading.Thread(target=self._run, name="foretell-decode", daemon=True)
 
@@ -90,6 +91,11 @@ class Worker:
         """The number of requests that wait or run."""
         return self._kinds.total()
 
+    @property
+    def stalled(self) -> float:
+        """Seconds since the last step ended; 0 if there is nothing to decode."""
+        return time.perf_counter() - self._moved if self.load else 0.0
+
     def place(self, ticket: Ticket) -> int:
         """Return a request's place in the queue, from 1; 0 if it is being decoded."""
         waiting = self.waiting
@@ -109,6 +115,8 @@ class Worker:
                     f"{self.max_groups} may be; use a recipe that others use, or try again",
                     "too_many_recipes",
                 )
+            if not self.load:
+                self._moved = time.perf_counter()
             for ticket in tickets:
                 self._count(ticket)
         for ticket in tickets:
@@ -148,6 +156,8 @@ class Worker:
                 LOG.exception("the model failed; requests that were running fail, the others are decoded")
                 self._recover(error)
                 continue
+            finally:
+                self._moved = time.perf_counter()
             for one in finished:
                 self._finish(one)
             self.waiting = self._scheduler.waiting if self.load > self.max_batch else ()
