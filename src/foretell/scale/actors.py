@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from foretell.errors import RequestError, show
 from foretell.scale.pool import Job, Reply, Worker, WorkerLostError
@@ -90,11 +90,9 @@ class RayCluster:
     def result(self, job: Job) -> Reply:
         try:
             reply: Reply = ray.get(job)
-        except RayActorError as error:
-            raise WorkerLostError(_shorten(error)) from error
-        except RayTaskError:  # a reply that cannot be sent
+        except RayTaskError:  # a reply that cannot be sent: a bug
             raise
-        except RayError as error:  # its result was on a machine that is lost
+        except RayError as error:  # the worker, its machine or a large reply that was still there is lost
             raise WorkerLostError(_shorten(error)) from error
         return reply
 
