@@ -44,6 +44,10 @@ def test_help_fits_and_says_everything(command: Any, ctx: Any, columns: int, mon
     assert "…" not in shown
     for text, verbatim in paragraphs(command):
         assert all(line in shown for line in text.splitlines()) if verbatim else text in plain(shown)
+    names = tuple(row.name for rows in sections(command, ctx).values() for row in rows)
+    left = [line[2:] for line in shown.splitlines() if line.startswith("│ ") and line[2] != " "]
+    found = [max((one for one in names if line.startswith(one)), key=len) for line in left]
+    assert sorted(found) == sorted(names), "sentences stay in their column"
     for rows in sections(command, ctx).values():
         for row in rows:
             assert f"{row.name} {row.help}".strip() in plain(shown)
@@ -70,7 +74,7 @@ def test_commands_are_grouped(run: Run) -> None:
 def test_options_are_in_panels() -> None:
     titles = {ctx.command_path: list(sections(command, ctx)) for command, ctx in EVERY}
     assert titles["foretell generate"][:2] == ["Arguments", "Options"]
-    assert "Model and machine" in titles["foretell generate"]
+    assert titles["foretell generate"][-1] == titles["foretell eval"][-1] == "Model and machine"
     longest = max(len(rows) for command, ctx in EVERY for rows in sections(command, ctx).values())
     assert longest <= 15, "a panel is short enough to read"
 

@@ -120,6 +120,7 @@ def deliver(plan: DecisionPlan, asked: list[FilePrompt], batch_size: int, out: P
     """Decide, and write or print each decision as soon as it is done. Return the number of failed inputs."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
     from foretell.cli.results import Ledger, run_key  # noqa: PLC0415
+    from foretell.cli.wording import count  # noqa: PLC0415
     from foretell.decide.decide import decide_iter  # noqa: PLC0415
 
     failed = 0
@@ -129,7 +130,7 @@ def deliver(plan: DecisionPlan, asked: list[FilePrompt], batch_size: int, out: P
             key = run_key(plan.engine, plan.describe(), asked)
             ledger = stack.enter_context(Ledger(out, [one.id for one in asked], key))
             if ledger.lines:
-                say(f"{len(ledger.lines)} results of an interrupted run kept", style="dim")
+                say(f"resuming: {count(len(ledger.lines), 'result')} of an interrupted run found", style="dim")
             failed = ledger.failed
             asked = [one for one in asked if str(one.id) not in ledger.lines]
         for index, done in decide_iter(plan.engine, [one.prompt for one in asked], plan, batch_size):
