@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo serve test check format explore fuzz test-slow test-browser test-litellm test-lm-eval test-ray test-lowest bench study beyond \
+.PHONY: setup demo serve test check format explore fuzz test-slow test-docs docs release-check test-browser test-litellm test-lm-eval test-ray test-lowest bench study beyond \
 	train-tiny distil-tiny clean
 
 setup: $(VENV)/.ready
@@ -43,6 +43,19 @@ fuzz: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow
+
+# The commands and examples of the README and the docs that need minutes; `make test` runs the others.
+test-docs: setup
+	$(BIN)/pytest -m slow tests/test_examples.py
+
+# The docs as a site in work/site. Broken links and anchors are errors.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Builds sdist and wheel into dist/, installs the wheel into an empty environment, and runs the README's commands there.
+release-check: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt build
+	$(BIN)/python -m tests.release
 
 # The page in a real browser. Chromium comes from apt (as root), axe-core from npm; tests without them are skipped and
 # say so.
@@ -94,7 +107,7 @@ $(VENV)-lowest/.ready: pyproject.toml constraints-lowest.txt
 	test -x $(VENV)-lowest/bin/python || $(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch
 	$(VENV)-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt \
-		hypothesis jsonschema openai pytest pytest-timeout pytest-xdist typesafe-sdk --editable ".[decide,hf,lab,plots,quantize,server]"
+		hypothesis jsonschema openai pytest pytest-timeout pytest-xdist typesafe-sdk --editable ".[decide,hf,lab,parquet,plots,quantize,server]"
 	touch $@
 
 # About ninety minutes on two cores; run it again after an interruption and it goes on.

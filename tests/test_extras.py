@@ -47,7 +47,7 @@ def test_every_extra_is_one_of_the_project() -> None:
     import tomllib
 
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    assert set(PACKAGES) == set(project["optional-dependencies"]) - {"dev"}
+    assert set(PACKAGES) == set(project["optional-dependencies"]) - {"dev", "docs"}  # for developers
     for extra, (package, _) in PACKAGES.items():
         lines = sorted(re.split(r"\[|>=", line)[0] for line in project["optional-dependencies"][extra])
         assert lines == sorted(name.replace("_", "-") for name in (package, *MORE.get(extra, ())))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LOWEST = ("decide", "hf", "lab", "plots", "quantize", "server")
+LOWEST = ("decide", "hf", "lab", "parquet", "plots", "quantize", "server")
 TOOLS = ("hypothesis", "jsonschema", "openai", "pytest", "pytest-timeout", "pytest-xdist", "typesafe-sdk")
 
 

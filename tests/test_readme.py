@@ -1,7 +1,8 @@
-"""What the README shows works as it stands there."""
+"""What the README and the docs name exists. tests/test_examples.py runs what they show."""
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,6 @@ README = (ROOT / "README.md").read_text(encoding="utf8")
 TERMS = re.findall(
     r"^- \*\*(.+?)\*\*(?: \((.+?)\))?", (ROOT / "docs/glossary.md").read_text(encoding="utf8"), re.MULTILINE
 )
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-
-
-@pytest.mark.parametrize("code", BLOCKS)
-def test_python_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(code, "README.md", "exec"), {"__name__": __name__})
-    assert capsys.readouterr().out.strip()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -40,11 +34,8 @@ def test_documented_names_are_public(page: Path) -> None:
 
 def test_documented_names_are_found() -> None:
     """The README names at least these, so that the test above has something to check."""
-    assert set(re.findall(r"\bforetell\.(load|Recipe)\b", README)) == {"load", "Recipe"}
-
-
-def test_there_is_code() -> None:
-    assert len(BLOCKS) >= 2
+    text = README + (ROOT / "docs/recipes.md").read_text(encoding="utf8")
+    assert set(re.findall(r"\bforetell\.(load|parse)\b", text)) == {"load", "parse"}
 
 
 def test_files_exist() -> None:
@@ -71,7 +62,9 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 
 def test_every_preset_is_listed() -> None:
-    assert set(foretell.PRESETS) <= set(re.findall(r"`([a-z-]+)`", README))
+    text = (ROOT / "docs/recipes.md").read_text(encoding="utf8")
+    for table in text.partition("## The six questions")[::2]:
+        assert set(foretell.PRESETS) <= set(re.findall(r"`([a-z-]+)`", table))
 
 
 def test_glossary_is_sorted_and_linked() -> None:
@@ -87,6 +80,43 @@ def test_glossary_has_what_the_interface_shows(term: str) -> None:
     assert {term, term.removesuffix("s")} & explained
 
 
-def test_tree_lists_every_package() -> None:
+def test_architecture_lists_every_package() -> None:
     packages = {path.name for path in (ROOT / "src/foretell").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert set(re.findall(r"^  (\w+)/", README.split("## The tree")[1], flags=re.MULTILINE)) == packages
+    table = (ROOT / "docs/architecture.md").read_text(encoding="utf8").partition("| package | holds |")[2]
+    rows = re.findall(r"^\| (`[^|]+) \|", table.partition("\n\n")[0], re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == packages
+
+
+def test_reference_lists_every_public_name() -> None:
+    """Old names, which are the same objects, are left out."""
+    text = (ROOT / "docs/python.md").read_text(encoding="utf8")
+    listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^<!-- names -->\n(.+)", text, re.MULTILINE)))
+    assert sorted(listed) == sorted(set(foretell.__all__) - {"Words", "teach"})
+
+
+def test_everyone_can_read_the_readme() -> None:
+    """Lines of text stay short; tables, links and commands may be longer."""
+    text = [line for line in README.splitlines() if not re.match(r"[|!]|foretell ", line)]
+    assert max(map(len, text)) <= 125
+    assert len(README.splitlines()) <= 170
+
+
+def test_the_site_builds_without_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link to a missing page or heading, or a page that the navigation leaves out, is a warning."""
+    pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    warnings: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("mkdocs")
+    logger.addHandler(handler)
+    try:
+        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path)))
+    finally:
+        logger.removeHandler(handler)
+    assert not warnings
+    shown = (tmp_path / "python.html").read_text(encoding="utf8")
+    assert all(f'id="{name}"' in shown for name in set(foretell.__all__) - {"Words", "teach"})
+    assert "--answer-length" in (tmp_path / "cli.html").read_text(encoding="utf8")

@@ -11,6 +11,7 @@ PACKAGES = {
     "hf": ("transformers", "a Hugging Face masked LM"),
     "lab": ("scipy", "a report or a calibration"),
     "lm-eval": ("lm_eval", "the lm-evaluation-harness backend"),
+    "parquet": ("pyarrow", "a table of prompts or results"),
     "plots": ("matplotlib", "a plot"),
     "quantize": ("torchao", "quantize"),
     "ray": ("ray", "work on more than one machine"),

@@ -1,4 +1,4 @@
-"""Run a function in several processes, which end together with their parent."""
+"""Run work in several processes: on this machine, where they end with their parent, or in a pool on other machines."""
 
 from __future__ import annotations
 
@@ -9,14 +9,61 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from typing import Protocol, TypeVar
 
 from foretell import errors
 from foretell.errors import ForetellError
 
 INTERVAL = 0.2  # seconds between two calls of `poll`
+MAX_BATCHES = 8  # maximum batches per chunk; then it is the next recipe's turn
+MIN_CHUNKS = 4  # minimum per worker, if there are enough batches
+
+Held = TypeVar("Held")
+Held_co = TypeVar("Held_co", covariant=True)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What one worker of a pool occupies on its machine."""
+
+    cpus: int = 1
+    gpus: int = 0
+
+
+class Opener(Protocol[Held_co]):
+    """How a worker opens what its tasks are called with. Picklable; equal openers open the same."""
+
+    @property
+    def needs(self) -> Needs: ...
+
+    def __call__(self) -> Held_co: ...
+
+
+class Pool(Protocol):
+    """Workers on other machines. A task whose worker is lost runs again on another one."""
+
+    def size(self, needs: Needs) -> int:
+        """Return the number of workers that will be used, if there is enough work."""
+
+    def run(
+        self, opener: Opener[Held], count: int, task: Callable[[int], Callable[[Held], Result]]
+    ) -> Iterator[tuple[int, Result]]:
+        """Run the tasks `task(0)` to `task(count - 1)`; yields (number, result) in the order in which they finish.
+
+        Tasks are picklable, and are called with what the opener returned on the worker's machine. A ForetellError of
+        an opener or a task is raised here.
+        """
+
+
+def chunk_size(examples: int, batch_size: int, workers: int) -> int:
+    """Return the examples per chunk: whole batches, few enough that no worker waits long for the last one."""
+    batches = -(-examples // batch_size)
+    return batch_size * min(MAX_BATCHES, -(-batches // (workers * MIN_CHUNKS)))
 
 
 def run_workers(work: Callable[[int], None], count: int, kept: str, poll: Callable[[], None] = lambda: None) -> None:

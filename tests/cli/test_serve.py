@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -102,7 +104,12 @@ def test_a_model_of_ones_own_is_told_how_to_be_faster(literate: Path) -> None:
         (("tiny", "--timeout", "0"), "timeout must be from"),
         (("tiny", "--grace", "-1"), "--grace must be from"),
         (("tiny", "--audit", "0.1"), "--audit needs a certified recipe"),
-        (("tiny", "--on-drift", "full"), "--on-drift is for audits"),
+        (("tiny", "--on-drift", "full"), "--on-drift needs --audit"),
+        (("tiny", "--cpus", "2"), "--cpus is for replicas"),
+        (("tiny", "--max-replicas", "2"), "--max-replicas is for replicas"),
+        (("tiny", "--replicas", "0"), "--replicas must be at least 1"),
+        (("tiny", "--replicas", "2", "--risk", "0.1"), "--risk and --audit need all requests in one process"),
+        (("tiny", "--ray", "auto", "--recipe", "swiftt"), "unknown recipe 'swiftt'"),
         (("nothing",), "there is no folder 'nothing'"),
     ],
 )
@@ -115,9 +122,48 @@ def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert "pip install 'foretell[server]'" in run("serve", "tiny", code=2).stderr
 
 
+def test_replicas_need_ray(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install 'foretell[ray]'" in run("serve", "tiny", "--replicas", "2", code=2).stderr
+
+
+def test_what_ray_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything but Ray itself, which `make test-ray` tests."""
+    asked: list[Any] = []
+
+    def run_server(cluster: Any, model: str, options: dict[str, Any], *, greet: Any, wait: Any, report: Any) -> None:
+        asked.append((cluster, model, options))
+        report("starting")
+        info = {"model": "tiny", "recipes": [{"name": "full"}, {"name": "swift"}], "examples": [{"prompt": "Hi"}]}
+        greet("http://127.0.0.1:9", info)
+        timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        timer.start()
+        wait()
+
+    module = ModuleType("foretell.scale.run")
+    vars(module).update(LOCAL="local", Cluster=lambda *given: given, run_server=run_server)
+    monkeypatch.setitem(sys.modules, "foretell.scale.run", module)
+    monkeypatch.setattr("foretell.extras.require_extra", lambda _: None)
+    words = ("serve", "tiny", "--replicas", "3", "--max-replicas", "9", "--recipe", "full", "--recipe", "swift")
+    done = run(*words, "--api-key", "secret", "--port", "9", "--grace", "7", "--max-batch", "2", "--allowed-host", "Me")
+    ((cluster, model, options),) = asked
+    assert (cluster, model) == (("local", "127.0.0.1", 9, 7.0), "tiny")
+    assert (options["replicas"], options["max_replicas"], options["cpus"], options["gpus"]) == (3, 9, 1.0, None)
+    assert options["recipes"] == ("full", "swift")
+    assert options["limits"].max_batch == 2
+    assert (options["access"].key, options["access"].hosts[-1]) == ("secret", "me")
+    assert "serving tiny at http://127.0.0.1:9 with 3 replicas" in done.stderr
+    assert "recipe: full · offered: full, swift" in done.stderr
+    assert '"content": "Hi"' in done.stderr
+    assert "secret" not in done.stderr
+    run("serve", "tiny", "--ray", "auto", "--cpus", "0.5")
+    assert asked[1][0][0] == "auto"
+    assert (asked[1][2]["replicas"], asked[1][2]["cpus"]) == (1, 0.5)
+
+
 def test_a_server_in_this_process(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal ends the server and not the process, and what was printed names what was asked for."""
-    real, ports = serve_module.listen, list[int]()
+    real, ports, access = serve_module.listen, list[int](), list[Any]()
 
     def listen(made: Any, host: str, port: int, grace: float, greet: Any) -> None:
         def leave(port: int) -> None:
@@ -125,13 +171,19 @@ def test_a_server_in_this_process(run: Run, tmp_path: Path, monkeypatch: pytest.
             greet(port)
             threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
 
+        assert grace == 7
+        assert made.state.service.limits.max_tokens == 99
+        access.append(made.user_middleware[0].kwargs["access"])
         real(made, host, port, grace, leave)
         assert made.state.service.draining
 
     monkeypatch.setattr(serve_module, "listen", listen)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORETELL_API_KEY", "another")
     words = ("serve", "tiny", "--port", "0", "--host", "0.0.0.0", "--api-key", "secret", "--window", "64")
-    done = run(*words, "--risk", "0.05", "--pilot", "3", "--recipe", "full")
+    more = ("--grace", "7", "--max-tokens", "99", "--cors-origin", "http://there.example")
+    done = run(*words, *more, "--risk", "0.05", "--pilot", "3", "--recipe", "full")
+    assert [(one.key, one.hosts, one.origins) for one in access] == [("secret", (), ("http://there.example",))]
     assert f"serving tiny at http://localhost:{ports[0]}" in done.stderr
     assert "recipe: full at first; faster ones are earned with risk 0.05" in done.stderr
     assert "Bearer $FORETELL_API_KEY" in done.stderr
@@ -143,5 +195,5 @@ def test_hosts_that_are_served() -> None:
         return serve_module._hosts({"host": host, "allowed_host": list(named)})
 
     assert hosts("127.0.0.1") == ("localhost", "127.0.0.1", "::1", "127.0.0.1")
-    assert hosts("0.0.0.0") == ()
+    assert hosts("0.0.0.0") == hosts("::") == ()
     assert hosts("0.0.0.0", "Example.org")[-1] == "example.org"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from foretell import Completion, Engine, Frame, load
 from foretell.cli.canvas import Canvas, Look, contiguous_span, speller
-from foretell.cli.race import play
+from foretell.cli.race import Lanes, play
 from foretell.cli.race import run as race
 from foretell.cli.watch import View, gauge, status, watch
 from tests.cli.conftest import WORDS, Run
@@ -123,15 +123,29 @@ def test_only_one_contiguous_span_is_bracketed() -> None:
 
 
 def test_a_race_is_played_to_its_end(engine: Engine) -> None:
-    run = race(engine, "word", WORDS, "prophet", {"layout": "word"})
+    run = race(engine, "word", WORDS, {"full": "full", "early": "prophet"}, {"layout": "word"})
     live, log = screen(), Console(file=StringIO(), width=100, record=True)
     play(run, live, seconds=0.2)
     play(run, log, seconds=0.2)
-    for console in (live, log):
-        shown = console.export_text()
-        assert "settled at step 18 of 24: 3 steps saved" in shown
-        assert "complete after 21 steps of 24" in shown
-    assert run.full.times == tuple(sorted(run.full.times))
+    shown = live.export_text()
+    assert "step 18/24 settled" in shown
+    assert "step 21/24 done" in shown
+    shown = log.export_text()
+    assert "settled at step 18 of 24: 3 steps saved" in shown
+    assert "complete after 21 steps of 24" in shown
+    assert all(film.times == tuple(sorted(film.times)) for film in run.films)
+
+
+def test_lanes_are_below_each_other_on_a_narrow_terminal(engine: Engine) -> None:
+    run = race(engine, "word", WORDS, {"full": "full", "early": "prophet"}, {"layout": "word"})
+    for width, rows in ((51, 2), (52, 1)):
+        console, canvases = Console(file=StringIO(), width=width, record=True), [Canvas(run.spell) for _ in run.films]
+        console.print(Lanes(run, canvases))
+        assert "full ..." in console.export_text()
+        for film, canvas in zip(run.films, canvases, strict=True):
+            canvas.update(film.frames[-1])
+        console.print(Lanes(run, canvases))
+        assert sum("╭─" in line for line in console.export_text().splitlines()) == rows
 
 
 def test_drawing_skips_frames_but_not_the_end(engine: Engine) -> None:

@@ -25,7 +25,8 @@ from foretell.evaluation import records as stored
 from foretell.evaluation.manifest import read_manifest, resized, settled
 from foretell.evaluation.records import Record, parts, read_records
 from foretell.evaluation.report import report
-from foretell.evaluation.run import Evaluation, PreparedEvaluation, chunk_size, evaluate
+from foretell.evaluation.run import Evaluation, PreparedEvaluation, evaluate
+from foretell.workers import chunk_size
 
 RECIPES = ("full steps=6", "prophet stop.tau=staged(high=2,mid=2,low=1)")
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,6 +66,7 @@ def two_nodes() -> Iterator[TwoNodes]:
     if find_spec("ray") is None:
         pytest.skip("ray is not installed; run make test-ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ["FORETELL_IMPORT"] = str(Path(__file__).with_name("slow.py"))  # processes of the nodes inherit it
     import ray
     from ray.cluster_utils import Cluster
 

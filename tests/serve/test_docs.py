@@ -1,4 +1,4 @@
-"""What docs/serving.md and the README say about the server is true."""
+"""What docs/serving.md says about the server is true."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from tests.serve.conftest import ANSWER, PATIENCE, Served
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/serving.md").read_text(encoding="utf8")
 DECISIONS = (ROOT / "docs/decisions.md").read_text(encoding="utf8")
-README = (ROOT / "README.md").read_text(encoding="utf8")
 ADDRESS = "http://localhost:8000"
-PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) + re.findall(r"```py\n(.*?)```", README, re.DOTALL)
+PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (SCRIPT,) = re.findall(r"```js\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -50,7 +49,7 @@ def test_the_example_of_a_decision_runs(server: Served, capsys: pytest.CaptureFi
 
 
 def test_there_are_examples() -> None:
-    assert len(PYTHON) == 3
+    assert len(PYTHON) == 2
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
@@ -84,15 +83,8 @@ def test_every_status_is_listed() -> None:
     assert set(KINDS) - {415} <= listed
 
 
-def test_the_readme_says_it_in_twelve_lines() -> None:
-    section = README.partition("### Serve it\n")[2].partition("\n##")[0].strip()
-    assert len(section.splitlines()) <= 12
-    assert "curl" in section
-    assert "docs/serving.md" in section
-
-
-def test_the_curl_command_of_the_readme_works(server: Served) -> None:
-    (command,) = re.findall(r"^(curl .*)$", README, re.MULTILINE)
+def test_the_curl_command_works(server: Served) -> None:
+    (command,) = re.findall(r"^(curl .*)$", PAGE, re.MULTILINE)
     done = subprocess.run(
         ["bash", "-c", command.replace(ADDRESS, server.url)],
         check=False,

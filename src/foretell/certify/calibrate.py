@@ -16,7 +16,15 @@ from foretell.certify.losses import Loss, Measure
 from foretell.certify.outcomes import replay_losses
 from foretell.certify.replay import Case, run_study
 from foretell.certify.risk import look_share
-from foretell.certify.search import Families, LadderSearch, RiskGoal, RungResult, certify_ladder, find_fastest
+from foretell.certify.search import (
+    Families,
+    LadderSearch,
+    RiskGoal,
+    RungResult,
+    certify_ladder,
+    find_fastest,
+    tabulate_trials,
+)
 from foretell.engine.certificate import Certificate
 from foretell.engine.engine import Engine
 from foretell.engine.masked_text import MaskedText
@@ -142,9 +150,13 @@ class Calibration:
         cases = [case for case in run_study(self.bench, watch).cases if case.example.id in wanted]
         against = self._comparison_records(cases, watch)
         look = self._look()
-        searches = tuple(self._search(family, cases, against, look) for family in self.families)
+        found = [self._search(family, cases, against, look) for family in self.families]
+        searches = tuple(search for search, _ in found)
+        best = find_fastest(searches)
+        (results,) = (results for search, results in found if search is best)
         failure = self._explain_failure(searches, look)
-        return Calibrated(self.certification.certificate(searches, look, failure), searches)
+        report = {"frontier": tabulate_trials(best, results, self.goal)}
+        return Calibrated(self.certification.certificate(searches, look, failure, report), searches)
 
     def _look(self, *, record: bool = True) -> int:
         return self.certification.look(*(self._ladder(family).key for family in self.families), record=record)
@@ -153,12 +165,15 @@ class Calibration:
         rungs = tuple(str(replace(self.recipe, stop=rule)) for rule in family.rules)
         return Ladder(family.name, rungs, family.settings, family.knob)
 
-    def _search(self, family: Family, cases: Sequence[Case], against: Sequence[Record], look: int) -> LadderSearch:
+    def _search(
+        self, family: Family, cases: Sequence[Case], against: Sequence[Record], look: int
+    ) -> tuple[LadderSearch, list[RungResult]]:
+        """Return what is certified of a family, and the results of all its rules."""
         steps, (losses,) = replay_losses(cases, family.rules, against, [self.goal.measure])
         full = np.array([one.steps for one in against])
-        results = (RungResult(*row, full, len(cases)) for row in zip(losses, steps, strict=True))
+        results = [RungResult(*row, full, len(cases)) for row in zip(losses, steps, strict=True)]
         delta = self.goal.shares[family.name] * self.certification.delta(look)
-        return certify_ladder(self._ladder(family), results, self.goal, delta, every=True)
+        return certify_ladder(self._ladder(family), results, self.goal, delta, every=True), results
 
     def _shortage(self, look: int) -> str | None:
         """Return a message if the examples are too few to certify anything at this look."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from foretell.certify.betting import Array
+from foretell.certify.betting import Array, bounds
 from foretell.certify.ladders import Ladder
 from foretell.certify.losses import Loss, Measure, find_loss
 from foretell.certify.risk import (
@@ -24,6 +24,7 @@ from foretell.certify.risk import (
 )
 from foretell.engine.certificate import COSTS
 from foretell.errors import RequestError, one_of
+from foretell.evaluation.intervals import exact
 from foretell.policies.stop.families import ALL, Family, find_families, share_delta
 
 Families = str | Family | Sequence[str | Family]
@@ -118,6 +119,30 @@ class LadderSearch:
         """The fastest certified rung, the last of equal ones, or None. All certified rungs keep the risk together."""
         certified = [one for one in reversed(self.trials) if one.certified]
         return max(certified, key=lambda one: one.speedup, default=None)
+
+
+def risk_interval(losses: Array, goal: RiskGoal) -> tuple[float, float]:
+    """Return a 95% interval of a mean loss: exact for zeros and ones, by betting for graded losses."""
+    if goal.measure.graded:
+        low, high = bounds(losses, 0.025)
+        return low, high
+    return exact(round(float(losses.sum())), len(losses))
+
+
+def tabulate_trials(search: LadderSearch, results: Sequence[RungResult], goal: RiskGoal) -> list[dict[str, Any]]:
+    """Return one row per tested rung, ready for JSON; `results` are those of the search's trials."""
+    return [
+        {
+            "recipe": trial.rung,
+            "risk": trial.empirical_risk,
+            "interval": list(risk_interval(result.losses, goal)),
+            "p_value": trial.p_value,
+            "speedup": trial.speedup,
+            "examples": trial.examples,
+            "certified": trial.certified,
+        }
+        for trial, result in zip(search.trials, results, strict=True)
+    ]
 
 
 def certify_ladder(

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretell.certify.betting import Array, bounds
+from foretell.certify.betting import Array
 from foretell.certify.decode_store import DecodeStore
 from foretell.certify.ladders import TOLERANCES
 from foretell.certify.pilot import PilotResult, Tried
 from foretell.certify.risk import next_useful
-from foretell.certify.search import LadderSearch, RiskGoal, RungResult, predict_speedup
+from foretell.certify.search import LadderSearch, RiskGoal, RungResult, predict_speedup, risk_interval, tabulate_trials
 from foretell.engine.masked_text import MaskedText
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.prompts import LABEL
-from foretell.evaluation.intervals import exact
 from foretell.evaluation.records import Record
 from foretell.policies.stop.never import Never
 from foretell.recipes.presets import parse
@@ -44,16 +43,7 @@ def make_report(
         "tried": [_tried_row(one, tuning.store) for one in pilot.tried],
         "rounds": [{"examples": count, "stacks": list(names)} for count, names in pilot.rounds],
         "frontier": [
-            {
-                "recipe": tuning.store.resolve(trial.rung),
-                "risk": trial.empirical_risk,
-                "interval": list(risk_interval(result.losses, goal)),
-                "p_value": trial.p_value,
-                "speedup": trial.speedup,
-                "examples": trial.examples,
-                "certified": trial.certified,
-            }
-            for trial, result in zip(search.trials, results, strict=True)
+            {**row, "recipe": tuning.store.resolve(row["recipe"])} for row in tabulate_trials(search, results, goal)
         ],
         "transfer_alone": None if rung is None else _transfer_alone(tuning, rung, full),
         "groups": [] if rung is None else _groups(tuning, rung, results[search.trials.index(chosen)], full),
@@ -155,14 +145,6 @@ def split_evenly(values: Array) -> list[tuple[str, Array]]:
             groups.append((f"{first:g}" if first == last else f"{first:g} to {last:g}", members))
         low = high
     return groups
-
-
-def risk_interval(losses: Array, goal: RiskGoal) -> tuple[float, float]:
-    """Return a 95% interval of a mean loss: exact for zeros and ones, by betting for graded losses."""
-    if goal.measure.graded:
-        low, high = bounds(losses, 0.025)
-        return low, high
-    return exact(round(float(losses.sum())), len(losses))
 
 
 def _sizes(

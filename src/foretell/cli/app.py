@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from foretell.cli import (
-    audit,
-    bench,
-    calibrate,
-    decide,
-    demo,
-    distil,
-    evaluate,
-    generate,
-    judge,
-    plan,
-    recipes,
-    reproduce,
-    serve,
-    tasks,
-    trace,
-    tune,
-    vocab,
-)
+from foretell.cli.commands import COMMANDS, add_commands
 from foretell.cli.console import problem
 from foretell.cli.process import Terminated, exit_code, quiet_pipes
+from foretell.cli.usage import Group
 from foretell.errors import ForetellError, PermissionNeededError
 from foretell.version import __version__
 
 FAILED, USAGE = 1, 2
-RESUMABLE = ("eval", "sweep", "reproduce", "tune", "calibrate", "judge", "train", "distil")
-TRAIN = "foretell.cli.train"
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
-class Program(TyperGroup):
+class Program(Group):
     """Turns the errors of commands into one line and an exit code; only a bug shows a traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the registry; typer would put those with subcommands last."""
+        return sorted(super().list_commands(ctx), key=list(COMMANDS).index)
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         with quiet_pipes():  # `foretell --help`
@@ -59,7 +42,8 @@ class Program(TyperGroup):
             problem(f"error: {error}")
             raise typer.Exit(USAGE) from None
         except KeyboardInterrupt as stop:
-            resume = "; run the same command again to resume" if ctx.invoked_subcommand in RESUMABLE else ""
+            resumes = ctx.invoked_subcommand in COMMANDS and COMMANDS[ctx.invoked_subcommand].resumes
+            resume = "; run the same command again to resume" if resumes else ""
             problem(("terminated" if isinstance(stop, Terminated) else "interrupted") + resume, style="yellow")
             raise typer.Exit(exit_code(stop)) from None
         except BrokenPipeError:
@@ -94,38 +78,4 @@ def program(
     """Decode diffusion language models and stop as soon as the answer is settled."""
 
 
-app.command()(generate.generate)
-app.command()(generate.fill)
-app.command()(serve.serve)
-app.command()(decide.decide)
-app.add_typer(trace.app, name="trace")
-app.command()(recipes.recipes)
-app.command()(tasks.tasks)
-app.command()(vocab.vocab)
-app.command()(demo.demo)
-app.command("eval")(evaluate.evaluate)
-app.command()(evaluate.sweep)
-app.command()(reproduce.reproduce)
-app.command()(bench.bench)
-app.command()(plan.plan)
-app.command()(distil.distil)
-app.command()(tune.tune)
-app.command()(calibrate.calibrate)
-app.command()(judge.judge)
-app.command()(audit.audit)
-
-if find_spec(TRAIN) is not None:
-
-    @app.command(
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-        help="Train a masked diffusion model in LLaDA's format.",
-    )
-    def train(ctx: typer.Context) -> None:
-        # Imported only here: training imports everything, and `foretell --help` should not wait for that.
-        from importlib import import_module  # noqa: PLC0415
-
-        inner = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        inner.command(context_settings=HELP)(import_module(TRAIN).train)
-        command = typer.main.get_command(inner)
-        with command.make_context("foretell train", ctx.args) as given:
-            command.invoke(given)
+add_commands(app)

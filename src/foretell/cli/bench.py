@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
+from foretell.cli.model import Compile, Device, Dtype, Model, Packed, Quantize, Revision, Threads, at_revision
+from foretell.cli.usage import MACHINE, WINDOW
 from foretell.errors import RequestError, whole
 
 if TYPE_CHECKING:
@@ -27,28 +28,36 @@ SEED = 0
 def bench(
     model: Model,
     file: Annotated[str | None, Option(help="File of prompts: JSON lines or .txt (default: word problems).")] = None,
-    requests: Annotated[int, Option(help="Number of word problems, if there is no file.")] = 16,
+    requests: Annotated[int, Option(help="Number of word problems, if no file is given.")] = 16,
     recipe: Annotated[
-        list[str] | None, Option("--recipe", "-r", help="Recipe to time; the first one is the baseline. Repeatable.")
+        list[str] | None, Option("--recipe", "-r", help="Recipe to time; the first is the baseline. Repeatable.")
     ] = None,
-    batch_size: Annotated[int, Option(help="Number of prompts decoded together.")] = 8,
+    batch_size: Annotated[int, Option(help="Number of prompts decoded together.", rich_help_panel=MACHINE)] = 8,
     rounds: Annotated[int, Option(help="Number of timed runs, after one warm-up run.")] = 3,
-    max_new_tokens: Annotated[int | None, Option(help="Length of the response window in tokens.")] = None,
-    steps: Annotated[int | None, Option(help="Maximum number of steps.")] = None,
-    block_length: Annotated[int | None, Option(help="Length of a block in tokens.")] = None,
-    suffix: Annotated[str | None, Option(help='Text pinned before the answer, e.g. "The answer is".')] = None,
-    answer_length: Annotated[int | None, Option(help="Length of the answer in tokens.")] = None,
+    max_new_tokens: Annotated[
+        int | None, Option(help="Length of the response window in tokens.", rich_help_panel=WINDOW)
+    ] = None,
+    steps: Annotated[
+        int | None, Option(help="Maximum number of steps (default: one per position).", rich_help_panel=WINDOW)
+    ] = None,
+    block_length: Annotated[int | None, Option(help="Length of a block in tokens.", rich_help_panel=WINDOW)] = None,
+    suffix: Annotated[
+        str | None,
+        Option(help='Text written before the answer in advance, e.g. "The answer is".', rich_help_panel=WINDOW),
+    ] = None,
+    answer_length: Annotated[int | None, Option(help="Length of the answer in tokens.", rich_help_panel=WINDOW)] = None,
     revision: Revision = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
-    compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
-    quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
+    threads: Threads = None,
+    compile_: Compile = False,
+    quantize: Quantize = None,
     packed: Packed = None,
 ) -> None:
-    """Compare the speed of recipes. Prompts are decoded singly, in synchronous batches and in continuous batches.
+    """Compare the speed of recipes on this machine.
 
-    Reports ratios of median times, relative to the first recipe without batches. All runs take turns in this process.
+    Prompts are decoded one by one, in synchronous batches and in continuous batches. The table shows ratios of median
+    times, relative to the first recipe without batches. All runs take turns in one process.
 
     foretell bench tiny --requests 32
     """

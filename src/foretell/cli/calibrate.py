@@ -10,6 +10,8 @@ from typer import Option
 
 from foretell.cli.evaluate import decoding_options, window_options, with_options
 from foretell.cli.model import Model, at_revision, introduce
+from foretell.cli.tune import LOSS
+from foretell.cli.usage import EXAMPLES
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,21 +25,20 @@ NEAR = 4  # rules shown on either side of the fastest certified one
 def calibrate(
     settings: dict[str, Any],
     model: Model,
-    out: Annotated[Path, Option(help="File to write the certificate to; use it with --recipe or --stop.")] = Path(
-        "rule.json"
-    ),
-    task: Annotated[str | None, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")] = None,
-    prompts: Annotated[
-        Path | None, Option(help="File of prompts instead of a task; --loss success needs an answer in each.")
+    out: Annotated[
+        Path, Option(help="File for the certified rule, which other commands accept as --recipe or --stop.")
+    ] = Path("rule.json"),
+    task: Annotated[
+        str | None, Option("--task", "-t", help="Task to decode (see `foretell tasks`).", rich_help_panel=EXAMPLES)
     ] = None,
-    risk: Annotated[float, Option(help="Largest mean loss of stopping early (see --loss).")] = 0.01,
-    confidence: Annotated[float, Option(help="Probability that the certificate holds.")] = 0.95,
+    prompts: Annotated[
+        Path | None, Option(help="File of prompts, instead of a task.", rich_help_panel=EXAMPLES)
+    ] = None,
+    risk: Annotated[float, Option(help="Largest mean loss that is allowed; 0.01 is 1%.")] = 0.01,
+    confidence: Annotated[float, Option(help="Probability with which the certificate holds.")] = 0.95,
     loss: Annotated[
         str,
-        Option(
-            help="What counts as lost: answer (another answer than full decoding), text (another text), tokens (the "
-            "share of other tokens), success (a right answer lost), or your own function, as mine.py:function."
-        ),
+        Option(help=LOSS),
     ] = "answer",
     family: Annotated[
         list[str] | None,
@@ -47,25 +48,24 @@ def calibrate(
             help="Family of rules to choose from (default: all; an unknown name lists them). Repeatable.",
         ),
     ] = None,
-    judge: Annotated[
-        Path | None, Option(help="File of a trained judge whose threshold is chosen, as another family.")
-    ] = None,
+    judge: Annotated[Path | None, Option(help="File of a trained judge, as another family to choose from.")] = None,
     recipe: Annotated[
         str, Option("--recipe", "-r", help="Recipe to certify the rule for; its own stopping rule is ignored.")
     ] = "full",
     against: Annotated[
-        str | None, Option(help="Recipe to compare answers with (default: the same recipe without stopping).")
+        str | None, Option(help="Recipe to compare with (default: the same recipe without stopping).")
     ] = None,
-    work: Annotated[Path | None, Option(help="Folder for the decodings (default: next to the rule).")] = None,
+    work: Annotated[Path | None, Option(help="Folder for intermediate results (default: next to the rule).")] = None,
     grid: Annotated[
-        bool, Option("--grid", help="Show every rule of the family, not only those near the chosen one.")
+        bool, Option("--grid", help="Show every rule of the family, not only those next to the chosen one.")
     ] = False,
 ) -> None:
-    """Choose the fastest stopping rule within a given risk. Writes the rule with its certificate.
+    """Choose the fastest stopping rule within a risk that you choose.
 
-    Safe to interrupt: run the same command again to resume.
+    Writes the rule with its certificate. Safe to interrupt: run the same command again to resume.
 
-    foretell calibrate tiny --task choice --limit 2000 --risk 0.01 --confidence 0.95 --out rule.json
+    foretell calibrate tiny --task choice --limit 2000 --risk 0.01 \\
+        --out rule.json
 
     foretell generate tiny "..." --recipe rule.json
     """

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from foretell.cli.model import Device, Dtype, Model, Revision, at_revision
+from foretell.cli.model import Device, Dtype, Model, Revision, Threads, at_revision
+from foretell.cli.usage import MACHINE, OUTPUT, RISK
 from foretell.errors import ForetellError, RequestError
 from foretell.storage import check_writable, load_json
 
@@ -18,46 +19,58 @@ if TYPE_CHECKING:
     from foretell.decide.plan import DecisionPlan
     from foretell.engine.prompt_files import FilePrompt
 
-UNSURE = "If the best label is less likely than --sure: answer (default), abstain, or full (spend the remaining steps)."
+UNSURE = "If the best label is less likely than --sure: answer, abstain or full (use all remaining steps)."
+QUESTION = "Question"
 
 
-def _option(text: str, *names: str) -> Any:
-    return Option(*names, help=text)
+def _option(text: str, *names: str, panel: str | None = None) -> Any:
+    return Option(*names, help=text, rich_help_panel=panel)
 
 
 def decide(
     model: Model,
-    text: Annotated[str | None, Argument(help="The input; - reads it from standard input.")] = None,
-    choice: Annotated[str | None, _option("Choices, separated by commas.")] = None,
-    yes_no: Annotated[bool, _option("A question that is answered with yes or no.", "--yes-no")] = False,
-    score: Annotated[str | None, _option("Levels from the lowest to the highest, separated by commas.")] = None,
-    integer: Annotated[int | None, _option("A whole number with up to this many digits.")] = None,
-    ask: Annotated[str, _option("The question itself.", "--ask", "-q")] = "",
-    questions: Annotated[Path | None, _option("File of questions as JSON, instead of one question.")] = None,
-    file: Annotated[str | None, _option("File of inputs: JSON lines, or .txt with one per line; - for stdin.")] = None,
-    out: Annotated[Path | None, _option("File to write JSON lines to, instead of stdout.")] = None,
-    json_: Annotated[bool, _option("Print one JSON object per line.", "--json")] = False,
-    recipe: Annotated[
-        str | None, _option("Preset, full recipe, or tuned .json (default: the template's).", "--recipe", "-r")
+    text: Annotated[str | None, Argument(help="Input text; - reads it from standard input.")] = None,
+    choice: Annotated[str | None, _option("Choices, separated by commas.", panel=QUESTION)] = None,
+    yes_no: Annotated[bool, _option("Answer with yes or no.", "--yes-no", panel=QUESTION)] = False,
+    score: Annotated[str | None, _option("Levels from lowest to highest, separated by commas.", panel=QUESTION)] = None,
+    integer: Annotated[
+        int | None, _option("Answer with a whole number of up to this many digits.", panel=QUESTION)
     ] = None,
-    template: Annotated[str | None, _option("One of the model's templates (default: by the kind of question).")] = None,
-    think: Annotated[int | None, _option("Masks to think in before the answers (default: the template's).")] = None,
+    ask: Annotated[str, _option("The question.", "--ask", "-q", panel=QUESTION)] = "",
+    questions: Annotated[Path | None, _option("JSON file with one or more questions.", panel=QUESTION)] = None,
+    file: Annotated[
+        str | None, _option("File of inputs: JSON lines, or .txt with one per line; - reads standard input.")
+    ] = None,
+    out: Annotated[
+        Path | None, _option("Write JSON lines to this file. Run the command again to resume.", panel=OUTPUT)
+    ] = None,
+    json_: Annotated[bool, _option("Print one JSON object per line.", "--json", panel=OUTPUT)] = False,
+    recipe: Annotated[
+        str | None, _option("Preset, recipe text or tuned .json file (default: the template's).", "--recipe", "-r")
+    ] = None,
+    template: Annotated[str | None, _option("One of the model's templates (default: depends on the question).")] = None,
+    think: Annotated[
+        int | None, _option("Number of masks for reasoning before the answer (default: the template's).")
+    ] = None,
     steps: Annotated[int | None, _option("Maximum number of steps (default: one per mask).")] = None,
-    orders: Annotated[int | None, _option("2 also reads the choices in reversed order; 1 does not.")] = None,
-    on_unsure: Annotated[str, _option(UNSURE)] = "answer",
-    sure: Annotated[float, _option("Probability from which a label is sure.")] = 0.9,
-    on_mismatch: Annotated[str, _option("If a tuned recipe is not for this model: warn, full or fail.")] = "warn",
-    batch_size: Annotated[int, _option("Number of inputs decoded together.")] = 8,
+    orders: Annotated[int | None, _option("2: ask twice, with the choices in both orders; 1: ask once.")] = None,
+    on_unsure: Annotated[str, _option(UNSURE, panel=RISK)] = "answer",
+    sure: Annotated[float, _option("Probability above which a label counts as sure.", panel=RISK)] = 0.9,
+    on_mismatch: Annotated[
+        str, _option("If a tuned recipe is for another model: warn, full (decode in full) or fail.", panel=RISK)
+    ] = "warn",
+    batch_size: Annotated[int, _option("Number of inputs decoded together.", panel=MACHINE)] = 8,
     revision: Revision = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    threads: Annotated[int | None, _option("Number of torch threads (default: 1 for small models).")] = None,
+    threads: Threads = None,
 ) -> None:
-    """Answer a typed question, or a file of them, with the probability of every label.
+    """Answer a typed question about a text, with the probability of every label.
 
     With --out it is safe to interrupt: run the same command again to resume.
 
-    foretell decide tiny "Tom has 3 boxes with 4 apples each. He eats 5." -q "How many apples are left?" --integer 2
+    foretell decide tiny "Tom has 3 boxes with 4 apples each. He eats 5." \\
+        --ask "How many apples are left?" --integer 2
     """
     from foretell.cli.console import note  # noqa: PLC0415
     from foretell.cli.model import introduce, open_engine  # noqa: PLC0415
@@ -107,6 +120,7 @@ def deliver(plan: DecisionPlan, asked: list[FilePrompt], batch_size: int, out: P
     """Decide, and write or print each decision as soon as it is done. Return the number of failed inputs."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
     from foretell.cli.results import Ledger, run_key  # noqa: PLC0415
+    from foretell.cli.wording import count  # noqa: PLC0415
     from foretell.decide.decide import decide_iter  # noqa: PLC0415
 
     failed = 0
@@ -116,7 +130,7 @@ def deliver(plan: DecisionPlan, asked: list[FilePrompt], batch_size: int, out: P
             key = run_key(plan.engine, plan.describe(), asked)
             ledger = stack.enter_context(Ledger(out, [one.id for one in asked], key))
             if ledger.lines:
-                say(f"{len(ledger.lines)} results of an interrupted run kept", style="dim")
+                say(f"resuming: {count(len(ledger.lines), 'result')} of an interrupted run found", style="dim")
             failed = ledger.failed
             asked = [one for one in asked if str(one.id) not in ledger.lines]
         for index, done in decide_iter(plan.engine, [one.prompt for one in asked], plan, batch_size):
@@ -139,19 +153,25 @@ def show(done: Decision, name: str | int | None) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     from foretell.cli.console import out  # noqa: PLC0415
+    from foretell.decide.answers import PredicateAnswer, TextAnswer  # noqa: PLC0415
 
     console = out()
     if name is not None:
         console.print(Text(f"[{name}]", style="bold"))
     for one in done.answers.values():
         console.print(Text(f"{one.name}: {_shown(one.value)}", style="bold"), soft_wrap=True)
-        shares: dict[Any, float] = getattr(one, "probabilities", None) or {}
-        if hasattr(one, "probability"):
-            shares = {"yes" if isinstance(one.value, bool) or one.value is None else "this text": one.probability}
+        shares: dict[Any, float] = getattr(one, "calibrated", None) or getattr(one, "probabilities", None) or {}
+        if isinstance(one, PredicateAnswer):
+            shares = {"yes": one.probability if one.calibrated is None else one.calibrated}
+        elif isinstance(one, TextAnswer):
+            shares = {"this text": one.probability}
         for label, share in sorted(shares.items(), key=lambda pair: -pair[1])[:10]:
             console.print(Text(f"  {share:7.2%} {'█' * round(20 * share):<20} {_shown(label)}"), soft_wrap=True)
     mass = [one.label_mass for one in done.answers.values() if one.label_mass is not None]
     about = f" · label mass {min(mass):.2%}" if mass else ""
+    about += (
+        " · calibrated" if any(getattr(one, "calibrated", None) is not None for one in done.answers.values()) else ""
+    )
     console.print(Text(f"{done.steps} steps · {done.forwards} forwards · {done.seconds:.2f} s{about}", style="dim"))
 
 

@@ -10,15 +10,14 @@ from typer import Argument, Option
 
 def distil(
     config: Annotated[Path, Argument(help="Recipe in TOML, e.g. runs/distil_tiny.toml (the bundled student).")],
-    export: Annotated[Path | None, Option(help="Folder to write the student to at the end.")] = None,
+    export: Annotated[Path | None, Option(help="Write the student to this folder at the end.")] = None,
     fresh: Annotated[bool, Option("--fresh", help="Delete existing checkpoints and start over.")] = False,
 ) -> None:
-    """Distil a model so that it needs half the steps. (SDTT, self-distillation through time; LLaDA's format.)
+    """Distil a model so that it needs half the steps.
 
-    Safe to interrupt: run the same command again to resume from the last checkpoint. A recipe (paths are relative
-    to its file):
+    This is SDTT, self-distillation through time, for models in LLaDA's format. Safe to interrupt: run the same command
+    again to resume from the last checkpoint. A recipe (paths are relative to its file):
 
-    \b
       model = "tiny"               # or a checkpoint folder
       out = "work"                 # checkpoints and the log
       rounds = [[1, 800], [2, 800]]
@@ -35,14 +34,23 @@ def distil(
     teacher of the next round. Responses are masked as in training ([masking]), prompts never. Held-out accuracy is
     measured on the student at half of its teacher's steps.
 
-    \b
     Other settings and their defaults:
+
       direction = "reverse"        # KL(student || teacher), or "forward"
-      rate = 3e-4, clip = 1.0, weight_decay = 0.0, second_beta = 0.999
+      rate = 3e-4
+      clip = 1.0
+      weight_decay = 0.0
+      second_beta = 0.999
       pace = [[0, 0.01], [0.02, 1], [1, 1]]  # [share of a round, factor on rate]
-      ema = 0.999, average_every = 10        # decay, steps between updates
-      processes = 2, seed = 0, eos_weight = 1.0
-      log_every = 50, save_every = 500, test_every = 1000, test_rows = 16
+      ema = 0.999                  # decay
+      average_every = 10           # steps between updates of the average
+      processes = 2
+      seed = 0
+      eos_weight = 1.0
+      log_every = 50
+      save_every = 500
+      test_every = 1000
+      test_rows = 16
     """
     from foretell.cli.console import problem  # noqa: PLC0415
     from foretell.train.config import DistilRecipe  # noqa: PLC0415

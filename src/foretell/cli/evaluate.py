@@ -1,4 +1,4 @@
-"""`foretell eval` and `foretell sweep`: evaluate recipes on a benchmark and write a report."""
+"""`foretell eval`: evaluate recipes on a benchmark and write a report."""
 
 from __future__ import annotations
 
@@ -14,11 +14,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from foretell.cli.generate import CHAT, ON_MISMATCH
-from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision, introduce
+from foretell.cli.model import (
+    Actors,
+    Compile,
+    Device,
+    Dtype,
+    Model,
+    Packed,
+    Quantize,
+    Ray,
+    Revision,
+    Threads,
+    at_revision,
+    introduce,
+    open_pool,
+)
+from foretell.cli.usage import EXAMPLES, MACHINE, OUTPUT, WINDOW
 from foretell.extras import require_extra
 
 if TYPE_CHECKING:
     from foretell.evaluation.records import Record
+    from foretell.evaluation.run import Evaluation, PreparedEvaluation
 
 SHOWN = 3  # most recipes on one line of progress
 LINES = 20  # lines of progress in a log, from start to end
@@ -26,63 +42,88 @@ LINES = 20  # lines of progress in a log, from start to end
 
 def decoding_options(
     *,
-    limit: Annotated[int | None, Option(help="Number of examples, chosen by the seed (default: all).")] = None,
-    seed: Annotated[int, Option(help="Random seed, also for the choice of examples.")] = 0,
-    batch_size: Annotated[int, Option(help="Number of examples decoded together.")] = 8,
-    data: Annotated[Path | None, Option(help="The task's file or its folder (default: FORETELL_DATA).")] = None,
+    limit: Annotated[
+        int | None, Option(help="Number of examples, chosen by the seed (default: all).", rich_help_panel=EXAMPLES)
+    ] = None,
+    seed: Annotated[int, Option(help="Random seed, also for the choice of examples.", rich_help_panel=EXAMPLES)] = 0,
+    batch_size: Annotated[int, Option(help="Number of examples decoded together.", rich_help_panel=MACHINE)] = 8,
+    data: Annotated[
+        Path | None,
+        Option(help="The task's data: a file or a folder (default: FORETELL_DATA).", rich_help_panel=EXAMPLES),
+    ] = None,
     allow_code_execution: Annotated[
-        bool, Option("--allow-code-execution", help="Allow tasks to run programs that the model wrote.")
+        bool,
+        Option(
+            "--allow-code-execution",
+            help="Allow tasks to run programs that the model wrote.",
+            rich_help_panel=EXAMPLES,
+        ),
     ] = False,
     sandbox: Annotated[
         str | None,
         Option(
-            help="Isolation of these programs: bubblewrap, namespaces or limits (default: the first of these that "
-            "works, but never limits; see docs/evaluation.md)."
+            help="Isolation of these programs: bubblewrap, namespaces or limits (default: bubblewrap or namespaces, "
+            "whichever works; see docs/evaluation.md).",
+            rich_help_panel=EXAMPLES,
         ),
     ] = None,
-    workers: Annotated[int, Option(help="Number of worker processes (one torch thread each if more than one).")] = 1,
-    threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
+    workers: Annotated[
+        int,
+        Option(help="Number of worker processes (one torch thread each if more than one).", rich_help_panel=MACHINE),
+    ] = 1,
+    threads: Threads = None,
     revision: Revision = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    compile_: Annotated[bool, Option("--compile", help="Use torch.compile.")] = False,
-    quantize: Annotated[str | None, Option(help="Quantize the weights: int8.")] = None,
+    compile_: Compile = False,
+    quantize: Quantize = None,
     packed: Packed = None,
+    ray: Ray = None,
+    actors: Actors = None,
 ) -> dict[str, Any]:
     """Return the options of every command that decodes a benchmark."""
     given = dict(locals())
+    given["pool"] = open_pool(given.pop("ray"), given.pop("actors"))
     return given | {"source": given.pop("data"), "compile": given.pop("compile_")}
 
 
 def window_options(
     *,
-    layout: Annotated[str | None, Option(help="For prompts: the name of one of the model's layouts.")] = None,
-    max_new_tokens: Annotated[int | None, Option(help="Length of the response window in tokens.")] = None,
-    suffix: Annotated[str | None, Option(help="Text pinned before the answer.")] = None,
-    answer_length: Annotated[int | None, Option(help="Length of the answer in tokens.")] = None,
-    answer_start: Annotated[
-        int | None, Option(help="Offset of the answer in the window (default: at its end).")
+    layout: Annotated[
+        str | None, Option(help="For prompts: the name of one of the model's layouts.", rich_help_panel=WINDOW)
     ] = None,
-    chat: Annotated[bool | None, Option("--chat/--raw", help=CHAT)] = None,
+    max_new_tokens: Annotated[
+        int | None, Option(help="Length of the response window in tokens.", rich_help_panel=WINDOW)
+    ] = None,
+    suffix: Annotated[
+        str | None,
+        Option(help='Text written before the answer in advance, e.g. "The answer is".', rich_help_panel=WINDOW),
+    ] = None,
+    answer_length: Annotated[int | None, Option(help="Length of the answer in tokens.", rich_help_panel=WINDOW)] = None,
+    answer_start: Annotated[
+        int | None,
+        Option(help="Position of the answer in the window (default: at its end).", rich_help_panel=WINDOW),
+    ] = None,
+    chat: Annotated[bool | None, Option("--chat/--raw", help=CHAT, rich_help_panel=WINDOW)] = None,
 ) -> dict[str, Any]:
     """Return the options of every command that decodes your own prompts."""
     return {"options": {name: value for name, value in locals().items() if value is not None}}
 
 
-def _evaluation_options(
+def evaluation_options(
     *,
     model: Model,
-    task: Annotated[str, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")],
-    out: Annotated[Path, Option(help="Folder for results; run again to resume, even with a larger limit.")],
+    task: Annotated[str, Option("--task", "-t", help="Task to evaluate (see `foretell tasks`).")],
+    out: Annotated[
+        Path, Option(help="Folder for the results. Run the command again to resume, also with a larger --limit.")
+    ],
     stop: Annotated[
-        str | None, Option(help="Stopping rule, or a certified rule's .json, for every recipe that stops early.")
+        str | None,
+        Option(help="Stopping rule, or a certified rule's .json file, for every recipe that stops early."),
     ] = None,
     on_mismatch: Annotated[str | None, Option(help=ON_MISMATCH)] = None,
-    trace: Annotated[
-        bool, Option("--trace", help="Save every step of every example, to replay stopping rules.")
-    ] = False,
     strict: Annotated[
-        bool, Option("--strict", help="Accept only answers that the text states, never just its last number.")
+        bool, Option("--strict", help="Grade only an answer that the text states, never just its last number.")
     ] = False,
 ) -> dict[str, Any]:
     """Return the options of every evaluation."""
@@ -113,7 +154,7 @@ def with_options(*shared: Callable[..., dict[str, Any]]) -> Callable[[Callable[.
     return extend
 
 
-@with_options(_evaluation_options, decoding_options, window_options)
+@with_options(evaluation_options, decoding_options, window_options)
 def evaluate(
     settings: dict[str, Any],
     recipe: Annotated[
@@ -121,66 +162,74 @@ def evaluate(
         Option(
             "--recipe",
             "-r",
-            help="Recipe or certified recipe's .json, the first as baseline (default: full, prophet). Repeatable.",
+            help="Recipe or certified .json file; the first is the baseline (default: full, prophet). Repeatable.",
         ),
     ] = None,
+    trace: Annotated[
+        bool, Option("--trace", help="Save every step of every example, for `foretell trace`.", rich_help_panel=OUTPUT)
+    ] = False,
 ) -> None:
-    """Evaluate recipes on a benchmark. Safe to interrupt: run the same command again to resume.
+    """Evaluate recipes on a benchmark.
 
-    foretell eval tiny --task sudoku --recipe full --recipe prophet --limit 200 --out results/sudoku
+    Safe to interrupt: run the same command again to resume.
 
-    foretell eval tiny --task prompts --data prompts.jsonl --layout choice --out results/mine
+    foretell eval tiny --task sudoku --recipe full --recipe prophet \\
+        --limit 200 --out results/sudoku
 
-    foretell eval tiny --task fill --data masked.jsonl --recipe full --recipe threshold --out results/fills
+    foretell eval tiny --task prompts --data prompts.jsonl \\
+        --layout choice --out results/mine
+
+    foretell eval tiny --task fill --data masked.jsonl \\
+        --recipe full --recipe threshold --out results/fills
     """
-    _run(settings, tuple(recipe or ("full", "prophet")))
-
-
-@with_options(_evaluation_options, decoding_options, window_options)
-def sweep(
-    settings: dict[str, Any],
-    vary: Annotated[
-        list[str], Option("--vary", "-v", help="A parameter and its values, e.g. steps=16,32,64. Repeatable.")
-    ],
-    base: Annotated[
-        list[str] | None, Option("--base", "-b", help="Recipe to vary (default: prophet). Repeatable.")
-    ] = None,
-) -> None:
-    """Evaluate every combination of parameter values. Each is compared with the unchanged recipe.
-
-    foretell sweep tiny --task word --base prophet --vary steps=16,32 --vary block_length=8,16 --out results/sweep
-    """
-    from foretell.evaluation.sweep import expand_sweep  # noqa: PLC0415
-
-    _run(settings, expand_sweep(base or ["prophet"], vary))
-
-
-def _run(settings: dict[str, Any], recipes: tuple[str, ...]) -> None:
-    from foretell.cli.console import note, out, say  # noqa: PLC0415
     from foretell.cli.progress import Meter  # noqa: PLC0415
-    from foretell.evaluation.records import read_records  # noqa: PLC0415
-    from foretell.evaluation.report import report  # noqa: PLC0415
-    from foretell.evaluation.run import Evaluation, PreparedEvaluation, run  # noqa: PLC0415
+    from foretell.evaluation.run import PreparedEvaluation  # noqa: PLC0415
 
     require_extra("lab")
-    given = {name: settings.pop(name) for name in ("stop", "on_mismatch")}
-    settings["options"] |= {name: value for name, value in given.items() if value is not None}
-    settings["model"] = at_revision(settings["model"], settings.pop("revision"))
-    what = Evaluation(recipes=recipes, **settings)
+    what = evaluation_of({**settings, "trace": trace}, tuple(recipe or ("full", "prophet")))
     with Meter("loading") as meter:
         bench = PreparedEvaluation.prepare(what, progress=meter.load)
+    run_evaluation(bench)
+
+
+def evaluation_of(settings: dict[str, Any], recipes: tuple[str, ...]) -> Evaluation:
+    """Return the evaluation that the options of a command describe."""
+    from foretell.evaluation.run import Evaluation  # noqa: PLC0415
+
+    given = dict(settings)
+    rule = {name: given.pop(name) for name in ("stop", "on_mismatch")}
+    given["options"] = given["options"] | {name: value for name, value in rule.items() if value is not None}
+    given["model"] = at_revision(given["model"], given.pop("revision"))
+    return Evaluation(recipes=recipes, **given)
+
+
+def run_evaluation(bench: PreparedEvaluation) -> None:
+    """Decode what is missing, showing progress, and show the report."""
+    from foretell.cli.console import note  # noqa: PLC0415
+    from foretell.evaluation.records import read_records  # noqa: PLC0415
+    from foretell.evaluation.run import run  # noqa: PLC0415
+
     bench.check()
     note(bench.notes())
     introduce(bench.engine)
     names = [one.name for one in bench.recipes]
-    there = [record for record in read_records(what.out) if record.recipe in names]
+    out = bench.evaluation.out
+    there = [record for record in read_records(out) if record.recipe in names]
     with show_progress(bench.total, there, bench.graded) as tally:
         run(bench, tally.add)
-    made = report(what.out)
-    made.save(what.out)
+    show_report(out)
+
+
+def show_report(folder: Path) -> None:
+    """Write the report of a results folder, and print its table."""
+    from foretell.cli.console import out, say  # noqa: PLC0415
+    from foretell.evaluation.report import report  # noqa: PLC0415
+
+    made = report(folder)
+    made.save(folder)
     console = out(None if out().is_terminal else 160)
     console.print(*made.tables(console.width), sep="")
-    say(f"wrote {what.out / 'report.md'} and report.json", style="dim")
+    say(f"wrote {folder / 'report.md'} and report.json", style="dim")
 
 
 @dataclass(slots=True)

@@ -14,8 +14,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Exit, Option
 
 from foretell.cli.audit import AuditOptions, ClimbOptions, decode, read_supervision, summarise
-from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
+from foretell.cli.model import (
+    Actors,
+    Compile,
+    Device,
+    Dtype,
+    Model,
+    Packed,
+    Quantize,
+    Ray,
+    Revision,
+    Threads,
+    at_revision,
+    open_pool,
+)
+from foretell.cli.usage import MACHINE, OUTPUT, RISK, SAMPLING, WINDOW
 from foretell.errors import ForetellError, RequestError, whole, within
+from foretell.extras import require_extra
 from foretell.storage import check_writable, is_folder
 
 if TYPE_CHECKING:
@@ -26,98 +41,139 @@ if TYPE_CHECKING:
     from foretell.engine.options import RequestTemplate
     from foretell.engine.prompt_files import FilePrompt
     from foretell.engine.prompt_kinds import Prompt
+    from foretell.workers import Pool
 
-ON_MISMATCH = "If a certificate is not for this model, recipe or window: warn (default), full (decode in full), fail."
+ON_MISMATCH = "If a certificate is for another model, recipe or window: warn (default), full (decode in full) or fail."
+CLIMB = "Largest risk. Starts with full decoding and uses faster recipes once requests have proved them."
 LONGEST_PAUSE = 3600.0  # seconds
-CHAT = "Use the chat template, or the raw text (default: the chat template if the model has one)."
+CHAT = "Use the chat template or the raw text (default: the template, if the model has one)."
 
 
-def _option(text: str, *names: str) -> Any:
-    return Option(*names, help=text)
+def _option(text: str, *names: str, panel: str | None = None) -> Any:
+    return Option(*names, help=text, rich_help_panel=panel)
 
 
 def generate(
     model: Model,
-    prompt: Annotated[str | None, Argument(help="The prompt; - reads it from standard input.")] = None,
+    prompt: Annotated[str | None, Argument(help="Prompt to decode; - reads it from standard input.")] = None,
     file: Annotated[
-        str | None, Option(help="File of prompts: JSON lines, or .txt with one per line; - for stdin.")
+        str | None,
+        Option(help="File of prompts: JSON lines, .parquet, or .txt with one per line; - reads standard input."),
     ] = None,
     recipe: Annotated[
-        str, _option("Preset, full recipe (see `foretell recipes`), or certified .json.", "--recipe", "-r")
+        str, _option("Preset, recipe text or certified .json file (see `foretell recipes`).", "--recipe", "-r")
     ] = "full",
     set_: Annotated[
-        list[str] | None, _option("Change one parameter, e.g. stop.tau.high=8. Repeatable.", "--set", "-s")
+        list[str] | None,
+        _option("Change one parameter of the recipe, e.g. stop.tau.high=8. Repeatable.", "--set", "-s"),
     ] = None,
-    layout: Annotated[str | None, _option("Name of one of the model's layouts.")] = None,
-    max_new_tokens: Annotated[int | None, _option("Length of the response window in tokens.")] = None,
-    steps: Annotated[int | None, _option("Maximum number of steps (default: one per position).")] = None,
-    block_length: Annotated[int | None, _option("Length of a block in tokens.")] = None,
+    layout: Annotated[str | None, _option("Name of one of the model's layouts.", panel=WINDOW)] = None,
+    max_new_tokens: Annotated[int | None, _option("Length of the response window in tokens.", panel=WINDOW)] = None,
+    steps: Annotated[int | None, _option("Maximum number of steps (default: one per position).", panel=WINDOW)] = None,
+    block_length: Annotated[int | None, _option("Length of a block in tokens.", panel=WINDOW)] = None,
     remasking: Annotated[
-        str | None, _option("Order of filling: low_confidence, random, topk_margin, entropy, ...")
+        str | None, _option("Order in which masks are filled, e.g. low_confidence or random.", panel=SAMPLING)
     ] = None,
-    suffix: Annotated[str | None, _option('Text pinned before the answer, e.g. "The answer is".')] = None,
-    answer_length: Annotated[int | None, _option("Length of the answer in tokens.")] = None,
-    answer_start: Annotated[int | None, _option("Offset of the answer in the window (default: at its end).")] = None,
-    temperature: Annotated[float | None, _option("Sampling temperature (default: greedy).")] = None,
+    suffix: Annotated[
+        str | None, _option('Text written before the answer in advance, e.g. "The answer is".', panel=WINDOW)
+    ] = None,
+    answer_length: Annotated[int | None, _option("Length of the answer in tokens.", panel=WINDOW)] = None,
+    answer_start: Annotated[
+        int | None, _option("Position of the answer in the window (default: at its end).", panel=WINDOW)
+    ] = None,
+    temperature: Annotated[float | None, _option("Sampling temperature (default: greedy).", panel=SAMPLING)] = None,
     top_p: Annotated[
-        float | None, _option("Sample from the most probable tokens up to this total probability.")
+        float | None,
+        _option("Sample from the most probable tokens, up to this total probability.", panel=SAMPLING),
     ] = None,
-    top_k: Annotated[int | None, _option("Sample from this many of the most probable tokens.")] = None,
-    cfg_scale: Annotated[float | None, _option("Scale of classifier-free guidance.")] = None,
-    stop_at_eos: Annotated[bool | None, _option("Compute nothing after the end of the text.")] = None,
-    stop: Annotated[str | None, _option("Stopping rule, or a certified rule's .json, instead of the recipe's.")] = None,
-    on_mismatch: Annotated[str | None, _option(ON_MISMATCH)] = None,
-    stop_string: Annotated[list[str] | None, _option("Cut the text before this string. Repeatable.")] = None,
-    chat: Annotated[bool | None, _option(CHAT, "--chat/--raw")] = None,
+    top_k: Annotated[
+        int | None, _option("Sample from this number of the most probable tokens.", panel=SAMPLING)
+    ] = None,
+    cfg_scale: Annotated[float | None, _option("Scale of classifier-free guidance.", panel=SAMPLING)] = None,
+    stop_at_eos: Annotated[
+        bool | None, _option("Do not compute positions after the end of the text.", panel=WINDOW)
+    ] = None,
+    stop: Annotated[
+        str | None, _option("Stopping rule, or a certified rule's .json file, instead of the recipe's.", panel=RISK)
+    ] = None,
+    on_mismatch: Annotated[str | None, _option(ON_MISMATCH, panel=RISK)] = None,
+    stop_string: Annotated[
+        list[str] | None, _option("Cut the finished text before this string. Repeatable.", panel=WINDOW)
+    ] = None,
+    chat: Annotated[bool | None, _option(CHAT, "--chat/--raw", panel=WINDOW)] = None,
     special_tokens: Annotated[
         bool,
-        _option("Let chat content that spells a special token become it (default: plain text).", "--special-tokens"),
+        _option(
+            "Read special tokens that are spelled out in a chat message (default: as plain text).",
+            "--special-tokens",
+            panel=WINDOW,
+        ),
     ] = False,
-    seed: Annotated[int, _option("Random seed.")] = 0,
-    batch_size: Annotated[int, _option("Number of prompts decoded together.")] = 8,
+    seed: Annotated[int, _option("Random seed.", panel=SAMPLING)] = 0,
+    batch_size: Annotated[int, _option("Number of prompts decoded together.", panel=MACHINE)] = 8,
     revision: Revision = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    threads: Annotated[int | None, _option("Number of torch threads (default: 1 for small models).")] = None,
-    compile_: Annotated[bool, _option("Use torch.compile.", "--compile")] = False,
-    quantize: Annotated[str | None, _option("Quantize the weights: int8.")] = None,
+    threads: Threads = None,
+    compile_: Compile = False,
+    quantize: Quantize = None,
     packed: Packed = None,
-    json: Annotated[bool, _option("Print one JSON object per line.", "--json")] = False,
-    trace: Annotated[Path | None, _option("File to save every step to.")] = None,
-    out: Annotated[Path | None, _option("File to write JSON lines to, instead of stdout.")] = None,
+    json: Annotated[bool, _option("Print one JSON object per line.", "--json", panel=OUTPUT)] = False,
+    trace: Annotated[Path | None, _option("Save every step to this file, for `foretell trace`.", panel=OUTPUT)] = None,
+    out: Annotated[
+        Path | None,
+        _option("Write JSON lines, or a .parquet table, to this file. Run the command again to resume.", panel=OUTPUT),
+    ] = None,
+    ray: Ray = None,
+    actors: Actors = None,
     audit: Annotated[
-        float | None, _option("Share of requests that are also decoded in full, to test the risk of the recipe in use.")
-    ] = None,
-    audit_log: Annotated[Path | None, _option("File of the audits (default: OUT.audit.jsonl).")] = None,
-    on_drift: Annotated[str | None, _option("After an alarm: warn (default), or full (decode in full).")] = None,
-    risk: Annotated[
         float | None,
-        _option("Start with full decoding, and earn faster recipes with at most this risk from the requests."),
+        _option("Share of requests that are also decoded in full, to check the promised risk.", panel=RISK),
     ] = None,
-    confidence: Annotated[float | None, _option("Probability that --risk holds (default: 0.95).")] = None,
+    audit_log: Annotated[Path | None, _option("Log of the audits (default: OUT.audit.jsonl).", panel=RISK)] = None,
+    on_drift: Annotated[
+        str | None, _option("After an alarm: warn (default) or full (decode in full).", panel=RISK)
+    ] = None,
+    risk: Annotated[float | None, _option(CLIMB, panel=RISK)] = None,
+    confidence: Annotated[
+        float | None, _option("Probability with which --risk holds (default: 0.95).", panel=RISK)
+    ] = None,
     loss: Annotated[
-        str | None, _option("What --risk counts: answer (default), text, tokens, success, or mine.py:function.")
+        str | None,
+        _option("Loss for --risk: answer (default), text, tokens, success or mine.py:function.", panel=RISK),
     ] = None,
-    explore: Annotated[float | None, _option("Share of requests that --risk tests recipes on (default: 0.2).")] = None,
-    pilot: Annotated[int | None, _option("Requests from which --risk learns the model's scale (default: 100).")] = None,
-    ahead: Annotated[int | None, _option("Recipes that --risk tests at the same time (default: all).")] = None,
-    state: Annotated[Path | None, _option("File of what --risk has learned (default: OUT.climb.jsonl).")] = None,
-    watch: Annotated[bool, _option("Show every step.", "--watch", "-w")] = False,
-    delay: Annotated[float, _option("Pause in seconds between steps with --watch.")] = 0.0,
+    explore: Annotated[
+        float | None, _option("Share of requests on which --risk tests recipes (default: 0.2).", panel=RISK)
+    ] = None,
+    pilot: Annotated[
+        int | None,
+        _option("Number of requests before --risk chooses the recipes to test (default: 100).", panel=RISK),
+    ] = None,
+    ahead: Annotated[
+        int | None, _option("Number of recipes that --risk tests at the same time (default: all).", panel=RISK)
+    ] = None,
+    state: Annotated[
+        Path | None, _option("File in which --risk keeps its results (default: OUT.climb.jsonl).", panel=RISK)
+    ] = None,
+    watch: Annotated[bool, _option("Show every step while decoding.", "--watch", "-w", panel=OUTPUT)] = False,
+    delay: Annotated[float, _option("With --watch: pause after each step, in seconds.", panel=OUTPUT)] = 0.0,
 ) -> None:
     """Decode a prompt or a file of prompts.
 
-    foretell generate tiny "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are left?" -r prophet -w
+    foretell generate tiny --recipe swift --watch \\
+        "Tom has 7 apples. He eats 5. How many apples are left?"
     """
     start(dict(locals()))
 
 
 def fill(**given: Any) -> None:
-    """Fill the masks of a text in place, or of every text of a file. Safe to interrupt: run it again to resume.
+    """Fill the masks in a text, or in every text of a file.
 
-    A mask is written as [MASK] or as the tokenizer's own mask token; [MASK*8] is a run of eight.
+    A mask is written as [MASK] or as the tokenizer's own mask token; [MASK*8] is a run of eight. The rest of the text
+    does not change.
 
-    foretell fill tiny "Tom has 3 [MASK] with 4 apples each. He eats [MASK]." -r swift
+    foretell fill tiny --recipe swift \\
+        "Tom has 3 [MASK] with 4 apples each. He eats [MASK]."
     """
     start(given | {"prompt": given["text"]}, fills=True)
 
@@ -126,7 +182,7 @@ _NOT_FOR_FILLS = (
     *("layout", "max_new_tokens", "suffix", "answer_length", "answer_start", "stop_string"),
     *("chat", "special_tokens"),
 )
-_TEXT = Annotated[str | None, Argument(help="The text with its masks; - reads it from standard input.")]
+_TEXT = Annotated[str | None, Argument(help="Text with masks; - reads it from standard input.")]
 
 
 def _fill_signature() -> Signature:
@@ -141,20 +197,27 @@ setattr(fill, "__signature__", _fill_signature())  # noqa: B010 - what typer rea
 
 def start(given: dict[str, Any], *, fills: bool = False) -> None:
     """Run the command with the options `given` on the command line."""
+    options = read_options(given)
+    supervision = read_supervision(given)
+    pool = open_pool(given["ray"], given["actors"])
+    if pool is not None and (given["file"] is None or supervision is not None or given["watch"]):
+        raise RequestError("--ray decodes a --file of prompts, and cannot be combined with --watch, --audit or --risk")
+    output = Output(as_json=given["json"], pool=pool, **{name: given[name] for name in _OUTPUT})
+    names = ("device", "dtype", "threads", "quantize", "packed")
+    machine = {name: given[name] for name in names} | {"compile": given["compile_"]}
+    model = at_revision(given["model"], given["revision"])
+    run(output, options, model, given["prompt"], given["file"], machine, supervision, fills=fills)
+
+
+def read_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a request, by the keywords of `Engine.generate`."""
     options = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
     if given.get("stop_string"):
         options["stop_strings"] = given["stop_string"]
     settings = given["set_"] or []
     if given["recipe"].endswith(".json"):
-        options |= {"recipe": given["recipe"], "settings": " ".join(settings)}
-    else:
-        options["recipe"] = " ".join([given["recipe"], *settings])
-    output = Output(as_json=given["json"], **{name: given[name] for name in _OUTPUT})
-    names = ("device", "dtype", "threads", "quantize", "packed")
-    machine = {name: given[name] for name in names} | {"compile": given["compile_"]}
-    model = at_revision(given["model"], given["revision"])
-    supervision = read_supervision(given)
-    run(output, options, model, given["prompt"], given["file"], machine, supervision, fills=fills)
+        return options | {"recipe": given["recipe"], "settings": " ".join(settings)}
+    return options | {"recipe": " ".join([given["recipe"], *settings])}
 
 
 _OUTPUT = ("batch_size", "trace", "out", "watch", "delay")
@@ -175,6 +238,7 @@ class Output:
     out: Path | None = None
     watch: bool = False
     delay: float = 0.0
+    pool: Pool | None = None  # decodes instead of this machine
 
     def __post_init__(self) -> None:
         if self.watch and self.as_json:
@@ -190,6 +254,8 @@ class Output:
                 raise RequestError(f"cannot write {path}: it is a folder")
             if path is not None:
                 check_writable(path)
+        if self.out is not None and self.out.suffix == ".parquet":
+            require_extra("parquet")
 
 
 def run(
@@ -228,7 +294,7 @@ def run(
         supervisor = None
         if supervision is not None:
             supervisor = stack.enter_context(supervision.open(engine, template, Options.of(options)))
-        failed = deliver(output, engine, template, asked, title, supervisor)
+        failed = deliver(output, engine, template, asked, title, supervisor, packed=machine["packed"])
     if failed:
         raise Exit(code=1)
 
@@ -246,6 +312,8 @@ def deliver(
     asked: list[FilePrompt],
     title: str,
     supervisor: Supervisor | None = None,
+    *,
+    packed: bool | None = None,
 ) -> int:
     """Decode, and write or print each completion as soon as it is done. Return the number of failed prompts."""
     from foretell.cli.console import problem, say  # noqa: PLC0415
@@ -260,13 +328,13 @@ def deliver(
     with ExitStack() as stack:
         ledger = stack.enter_context(_open_ledger(output, engine, template, asked)) if output.out else None
         if ledger is not None and ledger.lines:
-            say(f"{count(len(ledger.lines), 'result')} of an interrupted run kept", style="dim")
+            say(f"resuming: {count(len(ledger.lines), 'result')} of an interrupted run found", style="dim")
             failed = ledger.failed
             answered = [one for one in asked if str(one.id) in ledger.lines]
             asked = [one for one in asked if str(one.id) not in ledger.lines]
         printer = Printer([one.id for one in asked], output.as_json)
         if supervisor is None:
-            results = _decode(output, engine, template, asked, title, stack)
+            results = _decode(output, engine, template, asked, title, stack, packed=packed)
         else:
             tick = _start_progress(len(asked), stack)
             results = _supervise(supervisor, asked, answered, output, tick)
@@ -300,15 +368,31 @@ def _open_ledger(output: Output, engine: Engine, template: RequestTemplate, aske
 
 
 def _decode(
-    output: Output, engine: Engine, template: RequestTemplate, asked: list[FilePrompt], title: str, stack: ExitStack
+    output: Output,
+    engine: Engine,
+    template: RequestTemplate,
+    asked: list[FilePrompt],
+    title: str,
+    stack: ExitStack,
+    *,
+    packed: bool | None,
 ) -> Iterator[tuple[int, Completion | Failure]]:
     from foretell.cli.progress import Meter  # noqa: PLC0415
+    from foretell.engine.copies import EngineCopy, decode_on  # noqa: PLC0415
 
     traced = output.trace is not None
     if output.watch:
         yield from _watch(output, engine, template, asked, title)
         return
     pairs = [(_prompt_of(one, template), template) for one in asked]
+    if output.pool is not None:
+        tick = _start_progress(len(pairs), stack)
+        with engine.offloaded():
+            opener = EngineCopy.of(engine, packed)
+            for index, done in decode_on(output.pool, opener, pairs, output.batch_size, trace=traced):
+                yield index, done
+                tick()
+        return
     if len(pairs) == 1:
         with Meter("decoding") as meter:
             if not output.as_json:

@@ -9,32 +9,39 @@ from typer import Option
 
 from foretell.cli.evaluate import decoding_options, window_options, with_options
 from foretell.cli.model import Model, at_revision, introduce
+from foretell.cli.usage import EXAMPLES
 
 
 @with_options(decoding_options, window_options)
 def judge(
     settings: dict[str, Any],
     model: Model,
-    out: Annotated[Path, Option(help="File to write the judge to.")] = Path("judge.json"),
-    task: Annotated[str | None, Option("--task", "-t", help="The task to decode (see `foretell tasks`).")] = None,
-    prompts: Annotated[Path | None, Option(help="File of prompts instead of a task.")] = None,
+    out: Annotated[Path, Option(help="File for the trained judge.")] = Path("judge.json"),
+    task: Annotated[
+        str | None, Option("--task", "-t", help="Task to decode (see `foretell tasks`).", rich_help_panel=EXAMPLES)
+    ] = None,
+    prompts: Annotated[
+        Path | None, Option(help="File of prompts, instead of a task.", rich_help_panel=EXAMPLES)
+    ] = None,
     recipe: Annotated[
         str, Option("--recipe", "-r", help="Recipe that the judge will stop; its own stopping rule is ignored.")
     ] = "full",
     look: Annotated[
-        str, Option(help="What the judge sees: answer (only the answer) or text (also the masks around it).")
+        str, Option(help="What the judge sees: answer, or text (also the masks around the answer).")
     ] = "text",
     hidden: Annotated[int, Option(help="Number of hidden units; 0 for logistic regression.")] = 16,
     penalty: Annotated[float, Option(help="L2 penalty on the weights.")] = 1e-3,
-    work: Annotated[Path | None, Option(help="Folder for the decodings (default: next to the judge).")] = None,
+    work: Annotated[Path | None, Option(help="Folder for intermediate results (default: next to the judge).")] = None,
 ) -> None:
-    """Train a stopping rule on full decodings. It predicts whether committing now gives the final answer.
+    """Train a stopping rule on full decodings.
 
-    Safe to interrupt: run the same command again to resume.
+    The rule predicts whether committing now gives the final answer. Safe to interrupt: run the same command again to
+    resume.
 
     foretell judge tiny --task choice --limit 500 --seed 1 --out judge.json
 
-    foretell calibrate tiny --task choice --limit 2000 --judge judge.json --risk 0.01 --out rule.json
+    foretell calibrate tiny --task choice --limit 2000 --risk 0.01 \\
+        --judge judge.json --out rule.json
     """
     from foretell.certify.decodings import evaluation_for  # noqa: PLC0415
     from foretell.certify.train_judge import JudgeConfig, JudgeTraining  # noqa: PLC0415

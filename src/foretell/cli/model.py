@@ -6,23 +6,53 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from foretell.cli.usage import MACHINE
 from foretell.errors import RequestError
 
 if TYPE_CHECKING:
     from foretell.engine.engine import Engine
+    from foretell.workers import Pool
 
-MODEL = "A checkpoint folder, a bundled model's name, or a model on the Hugging Face hub (owner/name)."
+MODEL = "Checkpoint folder, bundled model (tiny) or Hugging Face model (owner/name)."
 Model = Annotated[str, Argument(help=MODEL)]
-Revision = Annotated[str | None, Option(help="Branch, tag or commit of a model on the hub.")]
-Device = Annotated[str, Option(help="Device: auto, cpu, cuda, cuda:1, mps, ...")]
-Dtype = Annotated[str, Option(help="Data type: auto, float32, bfloat16 (bf16) or float16 (fp16).")]
+DEVICE = "Device to run on: auto, cpu, cuda, cuda:1, mps."
+Revision = Annotated[str | None, Option(help="Branch, tag or commit of a Hugging Face model.", rich_help_panel=MACHINE)]
+Device = Annotated[str, Option(help=DEVICE, rich_help_panel=MACHINE)]
+Dtype = Annotated[
+    str, Option(help="Data type: auto, float32, bfloat16 (bf16) or float16 (fp16).", rich_help_panel=MACHINE)
+]
+Threads = Annotated[
+    int | None, Option(help="Number of torch threads (default: 1 for small models).", rich_help_panel=MACHINE)
+]
+Compile = Annotated[bool, Option("--compile", help="Compile the model with torch.compile.", rich_help_panel=MACHINE)]
+Quantize = Annotated[str | None, Option(help="Quantize the weights: int8.", rich_help_panel=MACHINE)]
 Packed = Annotated[
     bool | None,
     Option(
         "--packed/--no-packed",
-        help="Arrange matrices once for oneDNN's products on a CPU (default: where that is faster).",
+        help="Rearrange weight matrices for a faster product on a CPU (default: if a trial is faster).",
+        rich_help_panel=MACHINE,
     ),
 ]
+Ray = Annotated[
+    str | None,
+    Option(help="Decode on a Ray cluster: auto, local or an address (see docs/scale.md).", rich_help_panel=MACHINE),
+]
+Actors = Annotated[
+    int | None, Option(help="Number of models on the Ray cluster (default: as many as fit).", rich_help_panel=MACHINE)
+]
+
+
+def open_pool(ray: str | None, actors: int | None) -> Pool | None:
+    """Return the pool that --ray and --actors ask for. It connects to the cluster when there is something to decode."""
+    if ray is None:
+        if actors is not None:
+            raise RequestError(f"--actors {actors} is the number of models on a Ray cluster: give --ray with it")
+        return None
+    from foretell.cli.console import note  # noqa: PLC0415
+    from foretell.scale.pool import Pool  # noqa: PLC0415
+
+    return Pool(ray, actors, note=lambda line: note([line]))
 
 
 def open_engine(

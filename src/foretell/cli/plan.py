@@ -14,38 +14,50 @@ if TYPE_CHECKING:
     from foretell.plan.predict import Memory, Prediction
     from foretell.plan.shapes import ModelShape
 
+DEVICE = "Device"
 TITLE = "prediction, nothing was run: times are lower bounds (rooflines), and memory is an estimate"
 
 
 def plan(
     model: Annotated[
-        str | None, Argument(help="llada-8b, dream-7b, a folder with a config.json, or owner/name on the hub.")
+        str | None,
+        Argument(help="llada-8b, dream-7b, a folder with config.json, or a Hugging Face model (owner/name)."),
     ] = None,
-    device: Annotated[str | None, Option(help="GPU, e.g. h100; --devices lists them.")] = None,
-    tflops: Annotated[float | None, Option(help="Peak TFLOP/s of a device that is not in the list.")] = None,
-    bandwidth: Annotated[float | None, Option(help="Memory bandwidth in GB/s of that device.")] = None,
-    memory: Annotated[float | None, Option(help="Memory in GB of that device.")] = None,
+    device: Annotated[str | None, Option(help="GPU, e.g. h100; --devices lists them.", rich_help_panel=DEVICE)] = None,
+    tflops: Annotated[
+        float | None, Option(help="Peak TFLOP/s of a device that is not in the list.", rich_help_panel=DEVICE)
+    ] = None,
+    bandwidth: Annotated[
+        float | None, Option(help="Memory bandwidth of that device in GB/s.", rich_help_panel=DEVICE)
+    ] = None,
+    memory: Annotated[float | None, Option(help="Memory of that device in GB.", rich_help_panel=DEVICE)] = None,
     window: Annotated[int, Option(help="Length of the response window in tokens.")] = 256,
     prompt: Annotated[int, Option(help="Length of a prompt in tokens.")] = 128,
     batch: Annotated[int, Option("--batch", "--batch-size", help="Number of rows decoded together.")] = 8,
-    recipe: Annotated[str, Option("--recipe", "-r", help="Recipe.")] = "full",
+    recipe: Annotated[str, Option("--recipe", "-r", help="Preset or recipe text (see `foretell recipes`).")] = "full",
     steps: Annotated[
-        int | None, Option(help="Step in which the stopping rule settles, e.g. 160 (default: it never does).")
+        int | None, Option(help="Step at which the stopping rule stops, e.g. 160 (default: it never does).")
     ] = None,
     tokens_per_step: Annotated[
-        float, Option(help="Masks that a parallel transfer fills per step, e.g. 3.25 (default: 1, the least).")
+        float, Option(help="Number of masks that a parallel transfer fills per step, e.g. 3.25.")
     ] = 1.0,
-    answer_length: Annotated[int, Option(help="Positions that a stopping rule watches.")] = 5,
-    dtype: Annotated[str, Option(help="Data type: bfloat16 (bf16), float16 (fp16) or float32.")] = "bfloat16",
+    answer_length: Annotated[int, Option(help="Number of positions that the stopping rule watches.")] = 5,
+    dtype: Annotated[
+        str, Option(help="Data type: bfloat16 (bf16), float16 (fp16) or float32.", rich_help_panel=DEVICE)
+    ] = "bfloat16",
     revision: Revision = None,
-    devices: Annotated[bool, Option("--devices", help="List the known devices with their sources, and exit.")] = False,
+    devices: Annotated[
+        bool, Option("--devices", help="List the known devices with their sources, and exit.", rich_help_panel=DEVICE)
+    ] = False,
     json: Annotated[bool, Option("--json", help="Print the prediction as JSON.")] = False,
 ) -> None:
-    """Predict the memory that a model needs, and the least time per step by arithmetic and by memory bandwidth.
+    """Predict memory and step times on a GPU, without running anything.
 
-    Weights are neither read nor downloaded. Real times are longer; docs/results/fleet.md says by how much.
+    Weights are neither read nor downloaded. A time is the least that arithmetic and memory bandwidth allow. Real times
+    are longer; docs/results/fleet.md says by how much.
 
-    foretell plan llada-8b --device h100 --window 256 --batch 16 --recipe prophet --steps 160
+    foretell plan llada-8b --device h100 --window 256 --batch 16 \\
+        --recipe prophet --steps 160
     """
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.errors import RequestError  # noqa: PLC0415

@@ -1,28 +1,30 @@
-"""Two decodings of the same prompt, timed separately and then played side by side."""
+"""Decodings of the same prompt with several recipes, timed separately and then played on one clock."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
+from rich import box
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from foretell.cli.canvas import Canvas, Spell, legend, speller
-from foretell.cli.watch import FRAMES_PER_SECOND, View, ending, log_line
+from foretell.cli.watch import FRAMES_PER_SECOND, comparison, ending, log_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from foretell.engine.engine import Completion, Engine, Frame
 
-TIMINGS = 3  # runs per decoder, of which the fastest is reported
+TIMINGS = 2  # runs per recipe, of which the fastest is reported
 LOG_STEPS = (0.1, 0.3, 0.6)  # shares of the budget that a log shows
-SIDE_BY_SIDE = 90  # minimum terminal width for two canvases side by side
+NARROWEST = 26  # columns of a lane; on a smaller terminal, the lanes are below each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,42 +45,40 @@ class Film:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A prompt decoded in full and with an early stop."""
+    """A prompt decoded with several recipes."""
 
     title: str
     prompt: str
-    full: Film
-    early: Film
+    films: tuple[Film, ...]
     spell: Spell = field(repr=False)
 
 
-def run(engine: Engine, title: str, prompt: str, recipe: str, options: dict[str, Any]) -> Race:
-    """Decode with both recipes. Drawing comes later, so that only decoding is timed."""
+def run(engine: Engine, title: str, prompt: str, recipes: Mapping[str, str], options: dict[str, Any]) -> Race:
+    """Decode with every recipe, given by its title. Drawing comes later, so that only decoding is timed."""
     for _ in engine.stream(prompt, recipe="full", **{**options, "steps": 2}):
         pass  # warm-up: the first passes of a process are slower
-    names = ("full", recipe)
-    # The recipes take turns, so that other load on the machine affects both.
-    timings = [[_time(engine, prompt, name, options) for name in names] for _ in range(TIMINGS)]
-    seconds = [min(column) for column in zip(*timings, strict=True)]
-    full, early = (_record(engine, prompt, *pair, options) for pair in zip(names, seconds, strict=True))
-    return Race(title, prompt, full, early, speller(engine.codec))
+    # The recipes take turns, so that other load on the machine affects all of them.
+    timings = [[_time(engine, prompt, recipe, options) for recipe in recipes.values()] for _ in range(TIMINGS)]
+    fastest = dict(zip(recipes, map(min, zip(*timings, strict=True)), strict=True))
+    films = tuple(_record(engine, prompt, name, recipe, fastest[name], options) for name, recipe in recipes.items())
+    return Race(title, prompt, films, speller(engine.codec))
 
 
 def play(race: Race, console: Console, seconds: float) -> None:
-    """Play both, slowed so that the slower one takes about `seconds`; without a terminal, print a log."""
+    """Play all films, slowed so that the slowest takes about `seconds`; without a terminal, print a log."""
     heading = Text(f"{race.title}  ", style="bold cyan").append(" ".join(race.prompt.split()), style="default")
     console.print(heading, soft_wrap=not console.is_terminal)
     if not console.is_terminal:
         _log(race, console)
         return
-    slower = max(race.full.times[-1], race.early.times[-1])
-    pace = slower / seconds if seconds > 0 else float("inf")
-    canvases = [Canvas(race.spell), Canvas(race.spell)]
-    with Live(SideBySide(race, canvases), console=console, refresh_per_second=FRAMES_PER_SECOND) as live:
-        started, shown = time.perf_counter(), [0, 0]
-        while any(at < len(film.frames) for at, film in zip(shown, (race.full, race.early), strict=True)):
+    slowest = max(film.times[-1] for film in race.films)
+    pace = slowest / seconds if seconds > 0 else float("inf")
+    canvases = [Canvas(race.spell) for _ in race.films]
+    with Live(Lanes(race, canvases), console=console, refresh_per_second=FRAMES_PER_SECOND) as live:
+        started, shown = time.perf_counter(), [0] * len(race.films)
+        while any(at < len(film.frames) for at, film in zip(shown, race.films, strict=True)):
             clock = (time.perf_counter() - started) * pace
-            for which, film in enumerate((race.full, race.early)):
+            for which, film in enumerate(race.films):
                 while shown[which] < len(film.frames) and film.times[shown[which]] <= clock:
                     canvases[which].update(film.frames[shown[which]])
                     shown[which] += 1
@@ -87,24 +87,45 @@ def play(race: Race, console: Console, seconds: float) -> None:
     console.print()
 
 
-class SideBySide:
-    """Draws the two canvases, side by side if the terminal is wide enough."""
+class Lanes:
+    """Draws one canvas per recipe, side by side if the terminal is wide enough."""
 
     def __init__(self, race: Race, canvases: list[Canvas]) -> None:
         self.race, self.canvases = race, canvases
 
     def __rich_console__(self, console: Console, options: Any) -> Iterator[RenderableType]:
-        films = (self.race.full, self.race.early)
-        views = [View(canvas, film.title, notes=False) for canvas, film in zip(self.canvases, films, strict=True)]
-        if options.max_width < SIDE_BY_SIDE:
-            yield from views
+        lanes = [draw_lane(film, canvas) for film, canvas in zip(self.race.films, self.canvases, strict=True)]
+        if options.max_width < NARROWEST * len(lanes):
+            yield from lanes
         else:
-            grid = Table.grid(expand=True, padding=(0, 1, 0, 0))
-            grid.add_column(ratio=1)
-            grid.add_column(ratio=1)
-            grid.add_row(*views)
+            grid = Table.grid(expand=True, padding=0)
+            for _ in lanes:
+                grid.add_column(ratio=1)
+            grid.add_row(*lanes)
             yield grid
         yield legend()
+
+
+def draw_lane(film: Film, canvas: Canvas) -> RenderableType:
+    """Return the canvas of one recipe, with its step and what its stopping rule compares."""
+    frame = canvas.frame
+    if frame is None:
+        return Text(f" {film.title} ...", style="dim")
+    done, text = frame.completion, canvas.text()
+    text.overflow = "crop"  # a row of end tokens, which is one long word
+    panel = Panel(
+        text,
+        title=Text(film.title, style="bold"),
+        title_align="left",
+        border_style="green" if done is not None and frame.settled else "bright_black",
+        box=box.ROUNDED,
+        padding=(0, 1),
+    )
+    step = Text(f" step {frame.step + 1}/{frame.budget}")
+    if done is not None:
+        step.append(" settled" if frame.settled else " done", style="bold green" if frame.settled else "bold")
+    rule = "" if frame.gauge is None else f" {comparison(frame.measure, *frame.gauge)}"
+    return Group(panel, step, Text(rule, style="yellow"))
 
 
 def _time(engine: Engine, prompt: str, recipe: str, options: dict[str, Any]) -> float:
@@ -113,18 +134,18 @@ def _time(engine: Engine, prompt: str, recipe: str, options: dict[str, Any]) -> 
     return done.seconds
 
 
-def _record(engine: Engine, prompt: str, recipe: str, seconds: float, options: dict[str, Any]) -> Film:
+def _record(engine: Engine, prompt: str, title: str, recipe: str, seconds: float, options: dict[str, Any]) -> Film:
     """Record the frames of one decoding, with times scaled to a total of `seconds`."""
     frames, times, started = [], [], time.perf_counter()
     for frame in engine.stream(prompt, recipe=recipe, **options):
         frames.append(frame)
         times.append(time.perf_counter() - started)
-    return Film(recipe, tuple(frames), tuple(at * seconds / times[-1] for at in times), seconds)
+    return Film(title, tuple(frames), tuple(at * seconds / times[-1] for at in times), seconds)
 
 
 def _log(race: Race, console: Console) -> None:
-    width = max(len(race.full.title), len(race.early.title))
-    for film in (race.full, race.early):
+    width = max(len(film.title) for film in race.films)
+    for film in race.films:
         canvas = Canvas(race.spell)
         moments = {round(share * film.frames[0].budget) for share in LOG_STEPS}
         for frame in film.frames:

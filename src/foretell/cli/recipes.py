@@ -32,9 +32,16 @@ QUESTIONS = {
 
 
 def recipes(
-    name: Annotated[str | None, Argument(help="Preset, policy, kind of policy, or certified .json to show.")] = None,
+    name: Annotated[
+        str | None, Argument(help="Preset, policy, kind of policy or certified .json file to show.")
+    ] = None,
 ) -> None:
-    """List presets and policies. With a name, list one kind of policy (stop, transfer, ...) or show one in detail."""
+    """List recipes and the policies they are made of.
+
+    With a name, show a preset or a policy in detail, or list one kind of policy (stop, transfer, score).
+
+    foretell recipes swift
+    """
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.policies import POLICIES  # noqa: PLC0415
     from foretell.recipes.presets import PRESETS  # noqa: PLC0415

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from foretell.cli.drafts import answer_positions, draft_text
+from foretell.errors import TraceError
+from foretell.evaluation.records import read_records
+from foretell.storage import is_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +38,24 @@ class Outcome:
     same: bool
     note: str = ""
     known: bool = True  # false if another rule ended the recording before this one fired
+
+
+def find_traces(path: Path) -> dict[str, list[Trace]]:
+    """Return the traces of a file, or those of every recipe of an evaluation's folder, by recipe."""
+    from foretell.engine.trace_files import load_traces  # noqa: PLC0415
+
+    if not is_folder(path):
+        return {"": load_traces(path)}
+    found: dict[str, list[Trace]] = {}
+    files: dict[str, list[Trace]] = {}
+    for record in read_records(path):
+        if record.trace is not None and record.trace_index is not None:
+            if record.trace not in files:
+                files[record.trace] = load_traces(path / record.trace)
+            found.setdefault(record.recipe, []).append(files[record.trace][record.trace_index])
+    if not found:
+        raise TraceError(f"{path} holds no traces; make them with `foretell eval --trace` or `foretell study`")
+    return found
 
 
 def replay_trace(trace: Trace, stop: Stop, region: Region | None = None) -> Outcome:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from foretell.cli.model import MODEL, Dtype, introduce
+from foretell.cli.model import MODEL, Actors, Dtype, Ray, introduce, open_pool
+from foretell.cli.usage import EXAMPLES, MACHINE
 from foretell.cli.wording import count
 from foretell.extras import require_extra
 
@@ -24,26 +25,51 @@ NAMED = "main,steps,remasking,blocks,schedules,fast-dllm,sdtt"
 
 def reproduce(
     model: Annotated[str, Option(help=MODEL)],
-    out: Annotated[Path, Option(help="Folder for results and tables; run again to resume, even with a larger limit.")],
-    tables: Annotated[str, Option(help="The tables, separated by commas.")] = NAMED,
-    tasks: Annotated[str, Option(help="Only these tasks, separated by commas (default: all).")] = "",
-    student: Annotated[str | None, Option(help="The distilled checkpoint, for the table sdtt.")] = None,
-    limit: Annotated[int | None, Option(help="Number of problems per task, chosen by the seed (default: all).")] = None,
-    seed: Annotated[int, Option(help="Random seed, also for the choice of problems.")] = 0,
-    batch_size: Annotated[int, Option(help="Number of problems decoded together.")] = 8,
-    data: Annotated[Path | None, Option(help="Folder of the benchmarks' data (default: FORETELL_DATA).")] = None,
-    device: Annotated[str, Option(help="all (every CUDA device, else as auto), auto, cpu, cuda:0,cuda:1, ...")] = "all",
+    out: Annotated[
+        Path, Option(help="Folder for results and tables. Run the command again to resume, also with a larger --limit.")
+    ],
+    tables: Annotated[
+        str, Option(help=f"Tables, separated by commas (default: {NAMED.replace(',', ', ')}).", show_default=False)
+    ] = NAMED,
+    tasks: Annotated[str, Option(help="Tasks, separated by commas (default: all).")] = "",
+    student: Annotated[str | None, Option(help="Distilled checkpoint for the table sdtt.")] = None,
+    limit: Annotated[
+        int | None,
+        Option(help="Number of problems per task, chosen by the seed (default: all).", rich_help_panel=EXAMPLES),
+    ] = None,
+    seed: Annotated[int, Option(help="Random seed, also for the choice of problems.", rich_help_panel=EXAMPLES)] = 0,
+    batch_size: Annotated[int, Option(help="Number of problems decoded together.", rich_help_panel=MACHINE)] = 8,
+    data: Annotated[
+        Path | None, Option(help="Folder of the benchmarks' data (default: FORETELL_DATA).", rich_help_panel=EXAMPLES)
+    ] = None,
+    device: Annotated[
+        str,
+        Option(help="Devices to run on: all (every CUDA device), auto, cpu or cuda:0,cuda:1.", rich_help_panel=MACHINE),
+    ] = "all",
     dtype: Dtype = "auto",
-    workers: Annotated[int, Option(help="Number of worker processes (at least one per device).")] = 1,
+    workers: Annotated[
+        int, Option(help="Number of worker processes (at least one per device).", rich_help_panel=MACHINE)
+    ] = 1,
     allow_code_execution: Annotated[
-        bool, Option("--allow-code-execution", help="Allow HumanEval and MBPP to run programs that the model wrote.")
+        bool,
+        Option(
+            "--allow-code-execution",
+            help="Allow HumanEval and MBPP to run programs that the model wrote.",
+            rich_help_panel=EXAMPLES,
+        ),
     ] = False,
-    sandbox: Annotated[str | None, Option(help="Isolation of these programs (see `foretell eval --help`).")] = None,
+    sandbox: Annotated[
+        str | None, Option(help="Isolation of these programs (see `foretell eval --help`).", rich_help_panel=EXAMPLES)
+    ] = None,
+    ray: Ray = None,
+    actors: Actors = None,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Print the plan and its forward passes, decode nothing.")
+        bool, Option("--dry-run", help="Print the plan and its number of forward passes. Nothing is decoded.")
     ] = False,
 ) -> None:
-    """Run the paper's experiments and write its tables with ours beside. Run the same command again to resume.
+    """Run the paper's experiments and compare the tables.
+
+    Writes the paper's numbers and yours side by side. Safe to interrupt: run the same command again to resume.
 
     foretell reproduce --model tiny --out results/paper --limit 20
     """
@@ -53,6 +79,7 @@ def reproduce(
     from foretell.reproduce.tables import save_tables  # noqa: PLC0415
 
     require_extra("lab")
+    pool = open_pool(ray, actors)
     chosen = _split(tasks)
     code: dict[str, Any] = {"allow_code_execution": allow_code_execution, "sandbox": sandbox}
     subject = Subject.of(model, student, chosen)
@@ -61,8 +88,10 @@ def reproduce(
     if dry_run:
         print(describe(plan))
         return
+    if pool is not None and device == "all":  # each worker of a pool has one
+        device = "auto"
     settings = {"limit": limit, "seed": seed, "batch_size": batch_size, "device": device, "dtype": dtype}
-    what = Reproduction(model, out, student, data, {**settings, "workers": workers, **code})
+    what = Reproduction(model, out, student, data, {**settings, "workers": workers, "pool": pool, **code})
     total = len(plan.decodings)
 
     @contextmanager

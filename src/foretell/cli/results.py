@@ -18,6 +18,8 @@ from foretell.cli.wording import count, ratio
 from foretell.engine.certificate import MODEL_FILES
 from foretell.engine.completion import Failure
 from foretell.engine.outcome import Usage
+from foretell.engine.prompt_files import PARQUET
+from foretell.engine.rows import row_of, write_table
 from foretell.errors import RequestError, StorageError
 from foretell.storage import lock_file, parse_json, read_text, write_file, writing
 from foretell.version import __version__
@@ -72,33 +74,14 @@ def totals(done: Sequence[Completion], seconds: float) -> str:
     )
 
 
-def record(name: str | int, done: Completion) -> dict[str, Any]:
-    """Return a completion as one JSON object."""
-    return {
-        "id": name,
-        "text": done.text,
-        "answer": done.answer,
-        "response_tokens": done.response_tokens,
-        "steps": done.steps,
-        "budget": done.budget,
-        "saved": done.saved,
-        "given": done.given,
-        "forwards": done.forwards,
-        "tokens_per_forward": round(done.tokens_per_forward, 4),
-        "seconds": round(done.seconds, 4),
-        "finish": done.finish,
-        "exit": done.exit,
-        "measure": done.measure,
-        "value": None if done.value is None else round(done.value, 4),
-        "stop_string": done.stop_string,
-        "notes": list(done.notes),
-    } | ({"fills": list(done.fills)} if done.fills else {})
+def record(name: str | int, done: Completion | Failure) -> dict[str, Any]:
+    """Return a completion, or the error of a failure, as one JSON object."""
+    return {"id": name} | row_of(done)
 
 
 def line_of(name: str | int, done: Completion | Failure, *, escaped: bool = False) -> str:
     """Return one line of JSON, ASCII only if `escaped`."""
-    row = {"id": name, "error": str(done)} if isinstance(done, Failure) else record(name, done)
-    return json.dumps(row, ensure_ascii=escaped)
+    return json.dumps(record(name, done), ensure_ascii=escaped)
 
 
 def run_key(engine: Engine, how: object, asked: Sequence[FilePrompt]) -> str:
@@ -114,6 +97,7 @@ def run_key(engine: Engine, how: object, asked: Sequence[FilePrompt]) -> str:
 class Ledger:
     """A results file. It is written line by line as FILE.part, and as FILE when it is complete, in the prompts' order.
 
+    A .parquet file has the columns of `generate`. FILE.part has JSON lines also then.
     The first line of FILE.part says which `run` wrote it, so that only the same run continues it (None: no run).
     """
 
@@ -160,7 +144,11 @@ class Ledger:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._stack:
             if kind is None:
-                write_file(self.path, "".join(f"{self.lines[name]}\n" for name in self.names))
+                lines = [self.lines[name] for name in self.names]
+                if self.path.suffix == PARQUET:
+                    write_table(self.path, [json.loads(line) for line in lines])
+                else:
+                    write_file(self.path, "".join(f"{line}\n" for line in lines))
                 self.part.unlink()
             elif self.lines:
                 kept = "result is" if len(self.lines) == 1 else "results are"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from foretell.cli.audit import read_supervision, report
-from foretell.cli.model import Device, Dtype, Model, Packed, Revision, at_revision
+from foretell.cli.generate import CLIMB
+from foretell.cli.model import Device, Dtype, Model, Packed, Revision, Threads, at_revision
+from foretell.cli.usage import REQUESTS, RISK
 from foretell.errors import RequestError, whole, within
 
 if TYPE_CHECKING:
@@ -21,9 +25,11 @@ if TYPE_CHECKING:
 
     from foretell.certify.supervise import Supervisor
     from foretell.engine.engine import Engine
-    from foretell.serve import Limits
+    from foretell.serve import Access, Limits
 
 KEY = "FORETELL_API_KEY"
+NETWORK = "Network"
+SCALE = "Several replicas"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  compared with, not bound to
 HINT = "find a faster recipe for your prompts with: foretell tune {}, then serve it with --recipe tuned.json"
@@ -31,50 +37,109 @@ HINT = "find a faster recipe for your prompts with: foretell tune {}, then serve
 
 def serve(
     model: Model,
-    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all networks.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="Port to listen on; 0 for any free one.")] = 8000,
+    host: Annotated[
+        str, Option(help="Address to listen on; 0.0.0.0 for all networks.", rich_help_panel=NETWORK)
+    ] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen on; 0 for any free one.", rich_help_panel=NETWORK)] = 8000,
     api_key: Annotated[
-        str | None, Option(help=f"Key that clients have to send (default: the variable {KEY}, or none).")
+        str | None,
+        Option(help=f"Key that clients have to send (default: the variable {KEY}, or none).", rich_help_panel=NETWORK),
     ] = None,
     recipe: Annotated[
         list[str] | None,
-        Option("--recipe", "-r", help="Recipe or certified .json that clients may name. Repeatable; first: default."),
+        Option(
+            "--recipe",
+            "-r",
+            help="Recipe or certified .json file that clients may choose; the first is the default. Repeatable.",
+        ),
     ] = None,
-    window: Annotated[int | None, Option(help="Length of the response window (default: the model's layout).")] = None,
-    max_batch: Annotated[int, Option(help="Requests decoded at the same time.")] = 8,
-    max_waiting: Annotated[int, Option(help="Requests that may wait; more get status 429.")] = 256,
-    max_tokens: Annotated[int, Option(help="Tokens of an answer at most.")] = 4096,
-    timeout: Annotated[float, Option(help="Seconds per request at most.")] = 600.0,
-    grace: Annotated[float, Option(help="Seconds that running requests get at shutdown.")] = 30.0,
+    window: Annotated[
+        int | None, Option(help="Length of the response window in tokens (default: the model's layout).")
+    ] = None,
+    max_batch: Annotated[
+        int, Option(help="Largest number of requests decoded together.", rich_help_panel=REQUESTS)
+    ] = 8,
+    max_waiting: Annotated[
+        int, Option(help="Number of requests that may wait; others get status 429.", rich_help_panel=REQUESTS)
+    ] = 256,
+    max_tokens: Annotated[int, Option(help="Largest number of tokens in an answer.", rich_help_panel=REQUESTS)] = 4096,
+    timeout: Annotated[float, Option(help="Time limit of a request in seconds.", rich_help_panel=REQUESTS)] = 600.0,
+    grace: Annotated[
+        float, Option(help="Time for running requests at shutdown, in seconds.", rich_help_panel=REQUESTS)
+    ] = 30.0,
     revision: Revision = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    threads: Annotated[int | None, Option(help="Number of torch threads (default: 1 for small models).")] = None,
+    threads: Threads = None,
     packed: Packed = None,
-    risk: Annotated[
-        float | None, Option(help="Start with full decoding, and earn faster recipes with at most this risk.")
+    risk: Annotated[float | None, Option(help=CLIMB, rich_help_panel=RISK)] = None,
+    confidence: Annotated[
+        float | None, Option(help="Probability with which --risk holds (default: 0.95).", rich_help_panel=RISK)
     ] = None,
-    confidence: Annotated[float | None, Option(help="Probability that --risk holds (default: 0.95).")] = None,
-    loss: Annotated[str | None, Option(help="What --risk counts: answer (default), text or tokens.")] = None,
+    loss: Annotated[
+        str | None, Option(help="Loss for --risk: answer (default), text or tokens.", rich_help_panel=RISK)
+    ] = None,
     explore: Annotated[
-        float | None, Option(help="Share of requests that --risk tests recipes on (default: 0.2).")
+        float | None,
+        Option(help="Share of requests on which --risk tests recipes (default: 0.2).", rich_help_panel=RISK),
     ] = None,
     pilot: Annotated[
-        int | None, Option(help="Requests from which --risk learns the model's scale (default: 100).")
+        int | None,
+        Option(
+            help="Number of requests before --risk chooses the recipes to test (default: 100).", rich_help_panel=RISK
+        ),
     ] = None,
-    ahead: Annotated[int | None, Option(help="Recipes that --risk tests at the same time (default: all).")] = None,
-    state: Annotated[Path | None, Option(help="File of what --risk has learned (default: MODEL.climb.jsonl).")] = None,
-    audit: Annotated[float | None, Option(help="Share of requests that are also decoded in full.")] = None,
-    audit_log: Annotated[Path | None, Option(help="File of the audits (default: MODEL.audit.jsonl).")] = None,
-    on_drift: Annotated[str | None, Option(help="After an alarm: warn (default), or full (decode in full).")] = None,
+    ahead: Annotated[
+        int | None,
+        Option(help="Number of recipes that --risk tests at the same time (default: all).", rich_help_panel=RISK),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        Option(help="File in which --risk keeps its results (default: MODEL.climb.jsonl).", rich_help_panel=RISK),
+    ] = None,
+    audit: Annotated[
+        float | None,
+        Option(
+            help="Share of requests that are also decoded in full, to check the promised risk.", rich_help_panel=RISK
+        ),
+    ] = None,
+    audit_log: Annotated[
+        Path | None, Option(help="Log of the audits (default: MODEL.audit.jsonl).", rich_help_panel=RISK)
+    ] = None,
+    on_drift: Annotated[
+        str | None, Option(help="After an alarm: warn (default) or full (decode in full).", rich_help_panel=RISK)
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        Option(help="Number of replicas of the model, on a Ray cluster (docs/scale.md).", rich_help_panel=SCALE),
+    ] = None,
+    max_replicas: Annotated[
+        int | None,
+        Option(
+            help="Number of replicas that Ray may start if requests wait (default: --replicas).", rich_help_panel=SCALE
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        Option(
+            help="Ray cluster of the replicas: auto, local (default: a new one on this machine) or an address.",
+            rich_help_panel=SCALE,
+        ),
+    ] = None,
+    cpus: Annotated[float | None, Option(help="CPUs per replica (default: 1).", rich_help_panel=SCALE)] = None,
+    gpus: Annotated[
+        float | None, Option(help="GPUs per replica (default: 1 if the cluster has any).", rich_help_panel=SCALE)
+    ] = None,
     allowed_host: Annotated[
-        list[str] | None, Option(help="Host name that clients use, besides localhost and --host. Repeatable.")
+        list[str] | None,
+        Option(help="Host name that clients use, besides localhost and --host. Repeatable.", rich_help_panel=NETWORK),
     ] = None,
     cors_origin: Annotated[
-        list[str] | None, Option(help="Origin of a page on another host that may call the server. Repeatable.")
+        list[str] | None,
+        Option(help="Origin of a page on another host that may call the server. Repeatable.", rich_help_panel=NETWORK),
     ] = None,
 ) -> None:
-    """Serve a model over HTTP: OpenAI's routes, and a page at / that shows how text is decoded.
+    """Serve a model to OpenAI clients, with a page that shows each step.
 
     foretell serve tiny
     """
@@ -86,6 +151,8 @@ def run(given: dict[str, Any]) -> None:
     from foretell.extras import require_extra  # noqa: PLC0415
 
     require_extra("server")
+    from foretell.serve import Access  # noqa: PLC0415
+
     whole("--port", given["port"], 0, 65535, RequestError)
     within("--grace", given["grace"], 0.0, 1e6, RequestError)
     key = given["api_key"] or os.environ.get(KEY) or None
@@ -93,6 +160,9 @@ def run(given: dict[str, Any]) -> None:
     limits = _limits(given)
     check_recipes(recipes)
     supervision = read_supervision(_with_logs(given))
+    if _wants_ray(given):
+        _serve_on_ray(given, recipes, limits, Access(key, _hosts(given), tuple(given["cors_origin"] or ())))
+        return
 
     from foretell.cli.model import check_rows, introduce, open_engine  # noqa: PLC0415
 
@@ -104,7 +174,7 @@ def run(given: dict[str, Any]) -> None:
         supervisor = None
         if supervision is not None:
             supervisor = stack.enter_context(_supervise(supervision, engine, recipes, limits))
-        from foretell.serve import Access, app  # noqa: PLC0415
+        from foretell.serve import app  # noqa: PLC0415
 
         made = app(
             engine,
@@ -116,6 +186,64 @@ def run(given: dict[str, Any]) -> None:
             grace=given["grace"],
         )
         listen(made, given["host"], given["port"], given["grace"], greet=lambda port: _greet(made, given, port, key))
+
+
+def _wants_ray(given: dict[str, Any]) -> bool:
+    """Return whether to serve on Ray. Raises RequestError for options that do not go together."""
+    if given["replicas"] is None and given["ray"] is None:
+        for name in ("max_replicas", "cpus", "gpus"):
+            if given[name] is not None:
+                raise RequestError(f"--{name.replace('_', '-')} is for replicas: give --replicas, or --ray, too")
+        return False
+    if given["risk"] is not None or given["audit"] is not None:
+        raise RequestError(
+            "--risk and --audit need all requests in one process: leave out --replicas and --ray, or serve a recipe "
+            "that foretell tune has certified"
+        )
+    if given["replicas"] is not None:
+        whole("--replicas", given["replicas"], 1, error=RequestError)
+    return True
+
+
+def _serve_on_ray(given: dict[str, Any], recipes: tuple[str, ...], limits: Limits, access: Access) -> None:
+    """Serve with replicas until SIGTERM or Ctrl-C."""
+    from foretell.extras import require_extra  # noqa: PLC0415
+
+    require_extra("ray")
+    from foretell.cli.console import say  # noqa: PLC0415
+    from foretell.scale.run import LOCAL, Cluster, run_server  # noqa: PLC0415
+
+    options = {name: given[name] for name in ("max_replicas", "gpus", "device", "dtype", "threads", "packed")}
+    options |= {"replicas": given["replicas"] or 1, "cpus": 1.0 if given["cpus"] is None else given["cpus"]}
+    cluster = Cluster(given["ray"] or LOCAL, given["host"], given["port"], given["grace"])
+
+    def greet(address: str, info: dict[str, Any]) -> None:
+        offered = [one["name"] for one in info["recipes"]]
+        say(f"serving {info['model']} at {address} with {options['replicas']} replicas", style="bold")
+        say(f"recipe: {offered[0]} · offered: {', '.join(offered)}", style="dim")
+        example = next((one["prompt"] for one in info["examples"]), "Say hello.")
+        say(write_curl(address, info["model"], example, key=access.key is not None), style="")
+
+    run_server(
+        cluster,
+        at_revision(given["model"], given["revision"]),
+        options | {"recipes": recipes, "limits": limits, "access": access},
+        greet=greet,
+        wait=wait_for_signal,
+        report=lambda line: say(line, style="dim"),
+    )
+
+
+def wait_for_signal() -> None:
+    """Return at SIGTERM or Ctrl-C."""
+    arrived = threading.Event()
+    before = {one: signal.signal(one, lambda *_: arrived.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while not arrived.wait(1.0):  # signals are handled between the calls
+            pass
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _limits(given: dict[str, Any]) -> Limits:
@@ -203,8 +331,6 @@ def listen(made: Starlette, host: str, port: int, grace: float, greet: Any) -> N
 
 def _greet(made: Starlette, given: dict[str, Any], port: int, key: str | None) -> None:
     """Print the address, the model, the recipe, and a command that works."""
-    from json import dumps  # noqa: PLC0415
-
     from foretell.cli.console import say  # noqa: PLC0415
     from foretell.serve.examples import find_examples  # noqa: PLC0415
 
@@ -219,6 +345,11 @@ def _greet(made: Starlette, given: dict[str, Any], port: int, key: str | None) -
     if not (supervised or given["recipe"] or find_examples(service.engine)):
         say(HINT.format(given["model"]), style="dim")
     example = next((one.prompt for one in find_examples(service.engine)), "Say hello.")
-    body = dumps({"model": service.model, "messages": [{"role": "user", "content": example}]})
-    secret = f' -H "Authorization: Bearer ${KEY}"' if key is not None else ""
-    say(f"curl {address}/v1/chat/completions{secret} -d '{body}'", style="")
+    say(write_curl(address, service.model, example, key=key is not None), style="")
+
+
+def write_curl(address: str, model: str, prompt: str, *, key: bool) -> str:
+    """Return a command that sends a prompt to a server."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": prompt}]})
+    secret = f' -H "Authorization: Bearer ${KEY}"' if key else ""
+    return f"curl {address}/v1/chat/completions{secret} -d '{body}'"

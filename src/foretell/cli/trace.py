@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Draw stored traces, or replay a stopping rule on them."
 )
-File = Annotated[Path, Argument(help="File written by `foretell generate --trace`.")]
+File = Annotated[Path, Argument(help="File that `foretell generate --trace` has written.")]
 HEIGHT = 24  # rows of the heatmap, unless the trace has fewer steps
 
 
 @app.command()
 def show(
     file: File,
-    index: Annotated[int, Option("--index", "-i", help="Index of the trace in the file, from 0.")] = 0,
-    width: Annotated[int | None, Option(help="Width in columns (default: the terminal's).")] = None,
+    index: Annotated[int, Option("--index", "-i", help="Index of the trace in the file, starting at 0.")] = 0,
+    width: Annotated[int | None, Option(help="Width in columns (default: that of the terminal).")] = None,
 ) -> None:
-    """Draw a trace step by step. Shows what changed, the gap and its threshold, and the drafts."""
+    """Draw a trace: what changed at each step, the gap, and the drafts."""
     from rich.text import Text  # noqa: PLC0415
 
     from foretell.cli.chart import chart  # noqa: PLC0415
@@ -58,24 +58,31 @@ def show(
 
 @app.command()
 def replay(
-    file: File,
-    stop: Annotated[str, Option(help='Stopping rule, e.g. "prophet(tau=linear)", or a rule.json.')] = "prophet",
+    path: Annotated[
+        Path, Argument(help="File of traces, or folder of an evaluation with traces (`eval --trace`, `study`).")
+    ],
+    stop: Annotated[
+        str, Option(help='Stopping rule, e.g. "prophet(tau=linear)", or a certified rule\'s .json file.')
+    ] = "prophet",
     region: Annotated[str | None, Option(help='Answer region, e.g. "after(length=2)" (default: as recorded).')] = None,
 ) -> None:
-    """Replay a stopping rule on stored traces. Shows where it fires, and whether the answer is the same."""
+    """Show where a stopping rule would have stopped, and with which answer."""
+    from rich.markup import escape  # noqa: PLC0415
+
     from foretell.cli.console import note, out  # noqa: PLC0415
-    from foretell.cli.replay import print_report, remarks, replay_trace  # noqa: PLC0415
+    from foretell.cli.replay import find_traces, print_report, remarks, replay_trace  # noqa: PLC0415
     from foretell.engine.certificate import Certificate, stop_of  # noqa: PLC0415
-    from foretell.engine.trace_files import load_traces  # noqa: PLC0415
 
     given, place = stop_of(stop), _parse_region(region)
     rule = given.rule if isinstance(given, Certificate) else given
-    traces = load_traces(file)
-    if isinstance(given, Certificate):
-        note(remark for trace in traces for remark in remarks(trace, given, place))
-    outcomes = [replay_trace(trace, rule, place) for trace in traces]
-    note(outcome.note for outcome in outcomes if outcome.note)
-    print_report(out(), outcomes)
+    for name, traces in find_traces(path).items():
+        if name:
+            out().print(f"[bold]{escape(name)}[/]")
+        if isinstance(given, Certificate):
+            note(remark for trace in traces for remark in remarks(trace, given, place))
+        outcomes = [replay_trace(trace, rule, place) for trace in traces]
+        note(outcome.note for outcome in outcomes if outcome.note)
+        print_report(out(), outcomes)
 
 
 def _verdict_of(trace: Trace) -> Verdict:

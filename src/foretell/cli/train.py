@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 def train(
     config: Annotated[Path, Argument(help="Recipe in TOML, e.g. runs/train_tiny.toml (the bundled model).")],
-    export: Annotated[Path | None, Option(help="Folder to write the model to at the end.")] = None,
+    export: Annotated[Path | None, Option(help="Write the trained model to this folder at the end.")] = None,
     fresh: Annotated[bool, Option("--fresh", help="Delete existing checkpoints and start over.")] = False,
 ) -> None:
     """Train a masked diffusion model in LLaDA's format.

@@ -10,6 +10,7 @@ from typer import Option
 
 from foretell.cli.evaluate import decoding_options, window_options, with_options
 from foretell.cli.model import Model, at_revision, introduce
+from foretell.cli.usage import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from foretell.engine.certificate import Certificate
     from foretell.evaluation.records import Record
 
+DECISIONS = "Decisions"
 LOSS = (
-    "answer: the answer changed; text: anything changed; tokens: share of generated tokens that changed; success: a "
-    "right answer was lost (needs answers); or your own function, as mine.py:function."
+    "What counts as a loss. answer: the answer changed; text: anything changed; tokens: share of tokens that changed; "
+    "success: a right answer was lost (needs answers); mine.py:function: your own function."
 )
 
 
@@ -29,34 +31,51 @@ LOSS = (
 def tune(
     settings: dict[str, Any],
     model: Model,
-    out: Annotated[Path, Option(help="File to write the result to; use it with --recipe.")] = Path("tuned.json"),
-    prompts: Annotated[Path | None, Option(help="File of your prompts: JSON lines, or .txt with one per line.")] = None,
-    texts: Annotated[Path | None, Option(help="File of texts with masks to fill, instead of prompts.")] = None,
-    task: Annotated[str | None, Option("--task", "-t", help="Task instead of prompts (see `foretell tasks`).")] = None,
-    risk: Annotated[float, Option(help="Largest mean loss that is allowed (1% is 0.01).")] = 0.01,
-    confidence: Annotated[float, Option(help="Probability that the certificate holds.")] = 0.95,
+    out: Annotated[Path, Option(help="File for the result, which other commands accept as --recipe.")] = Path(
+        "tuned.json"
+    ),
+    prompts: Annotated[
+        Path | None,
+        Option(help="File of your prompts: JSON lines, or .txt with one per line.", rich_help_panel=EXAMPLES),
+    ] = None,
+    texts: Annotated[
+        Path | None, Option(help="File of texts with masks to fill, instead of prompts.", rich_help_panel=EXAMPLES)
+    ] = None,
+    task: Annotated[
+        str | None,
+        Option("--task", "-t", help="Task, instead of prompts (see `foretell tasks`).", rich_help_panel=EXAMPLES),
+    ] = None,
+    risk: Annotated[float, Option(help="Largest mean loss that is allowed; 0.01 is 1%.")] = 0.01,
+    confidence: Annotated[float, Option(help="Probability with which the certificate holds.")] = 0.95,
     loss: Annotated[str, Option(help=LOSS)] = "answer",
-    cost: Annotated[str, Option(help="What to save: steps, forwards, columns or seconds.")] = "forwards",
-    against: Annotated[str, Option(help="Recipe to compare with; it never stops early.")] = "full",
+    cost: Annotated[str, Option(help="Cost to reduce: steps, forwards, columns or seconds.")] = "forwards",
+    against: Annotated[str, Option(help="Recipe to compare with; its stopping rule is ignored.")] = "full",
     pilot: Annotated[
-        int | None, Option(help="Number of examples for the search (default: a quarter, at most 400).")
+        int | None,
+        Option(help="Number of examples for the search (default: a quarter, at most 400).", rich_help_panel=EXAMPLES),
     ] = None,
     calibration: Annotated[
-        int | None, Option(help="Number of examples for the certificate (default: all others).")
+        int | None,
+        Option(help="Number of examples for the certificate (default: all others).", rich_help_panel=EXAMPLES),
     ] = None,
-    work: Annotated[Path | None, Option(help="Folder for the decodings (default: next to the result).")] = None,
+    work: Annotated[Path | None, Option(help="Folder for intermediate results (default: next to the result).")] = None,
     questions: Annotated[
-        Path | None, Option(help="File of questions: the prompts are inputs of typed decisions (`foretell decide`).")
+        Path | None,
+        Option(
+            help="JSON file of questions for typed decisions (see `foretell decide`); prompts are their inputs.",
+            rich_help_panel=DECISIONS,
+        ),
     ] = None,
-    template: Annotated[str | None, Option(help="With --questions: one of the model's templates.")] = None,
+    template: Annotated[str | None, Option(help="One of the model's templates.", rich_help_panel=DECISIONS)] = None,
     coverage: Annotated[
-        float, Option(help='With --questions: coverage of conformal sets, learned from prompts with an "answer".')
+        float,
+        Option(help='Coverage of conformal sets, learned from prompts with an "answer".', rich_help_panel=DECISIONS),
     ] = 0.95,
 ) -> None:
-    """Find the fastest recipe for your model and your prompts that keeps a risk you choose, with a certificate.
+    """Find the fastest recipe for your prompts within a risk that you choose.
 
-    Writes a tuned file, usable wherever a recipe is, a report (.md) and a picture (.png) next to it. Safe to interrupt:
-    run the same command again to resume.
+    Writes a certified recipe (.json) that every command accepts as --recipe, with a report (.md) and a picture (.png)
+    next to it. Safe to interrupt: run the same command again to resume.
 
     foretell tune tiny --task choice --limit 1200 --risk 0.01 --out tuned.json
 

@@ -19,9 +19,9 @@ def vocab(
         str | None, Option("--grep", "-g", help="List only words that match this regular expression.")
     ] = None,
     revision: Revision = None,
-    every: Annotated[bool, Option("--all", help="List every word, one per line, however many there are.")] = False,
+    every: Annotated[bool, Option("--all", help="List every word, one per line.")] = False,
 ) -> None:
-    """List the words in a model's vocabulary."""
+    """List the words that a model knows."""
     from rich.columns import Columns  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 

@@ -96,6 +96,11 @@ class Engine:
         """The model's hub id, or the name of its folder."""
         return repo_of(self.codec.folder) or self.codec.folder.absolute().name
 
+    @property
+    def bundled(self) -> bool:
+        """Whether the model comes with this package. It solves four kinds of problems and knows few other words."""
+        return self.codec.folder.resolve().parent == BUNDLED.resolve()
+
     def describe(self) -> str:
         """Return one line that says what runs where, in which dtype and with how much memory."""
         size = f"{self.size / 1e9:.3g}B" if self.size >= 1e9 else f"{self.size / 1e6:.3g}M"

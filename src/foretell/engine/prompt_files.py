@@ -1,4 +1,4 @@
-"""Read prompts from files: JSON lines or plain text, with errors that name the line."""
+"""Read prompts from files: JSON lines, plain text or Parquet, with errors that name the line or the row."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretell.errors import RequestError, show, unknown
+from foretell.extras import require_extra
 from foretell.models.chat import check_messages
-from foretell.storage import parse_json, read_text
+from foretell.storage import parse_json, read_file, read_text
 
 if TYPE_CHECKING:
     from foretell.engine.prompt_kinds import WrittenPrompt
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 CONTENT = ("prompt", "text", "messages")  # keys of a line, of which it has one
 KEYS = (*CONTENT, "id", "answer", "label")
 LONGEST_LABEL = 80  # characters
+PARQUET = ".parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,9 @@ class FilePrompt:
 
 
 def read_prompts(file: str | Path) -> list[FilePrompt]:
-    """Read the prompts of a file: JSON lines, or a .txt with one prompt per line."""
+    """Read the prompts of a file: JSON lines, a .parquet table, or a .txt with one prompt per line."""
+    if Path(file).suffix == PARQUET:
+        return _read_table(Path(file))
     text = read_text(file, "prompt file", RequestError)
     return parse_prompts(text, str(file), plain=Path(file).suffix == ".txt")
 
@@ -44,7 +48,40 @@ def parse_prompts(text: str, title: str, plain: bool) -> list[FilePrompt]:
     lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise RequestError(f"{title} has no prompts in it")
-    found = [_parse_line(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
+    return _unique(
+        [_parse_line(line, at, f"{title}, line {number}", plain) for at, (number, line) in enumerate(lines, 1)]
+    )
+
+
+def _read_table(file: Path) -> list[FilePrompt]:
+    require_extra("parquet")
+    import pyarrow as pa  # noqa: PLC0415  slow to import
+    from pyarrow import parquet  # noqa: PLC0415
+
+    data = read_file(file, "prompt file", RequestError)
+    try:
+        table = parquet.ParquetFile(pa.BufferReader(data))
+        rows = table.read([name for name in table.schema_arrow.names if name in KEYS]).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise RequestError(f"cannot read the prompt file {file}: {error}") from error
+    if not rows:
+        raise RequestError(f"{file} has no prompts in it")
+    return _unique([parse_row(row, number, f"{file}, row {number}") for number, row in enumerate(rows, 1)])
+
+
+def parse_row(row: Mapping[str, Any], number: int, where: str) -> FilePrompt:
+    """Parse a row of a table; what is null is missing."""
+    row = {name: value for name, value in row.items() if value is not None}
+    if isinstance(row.get("messages"), list):  # the columns of a list of structs are the same in all messages
+        row["messages"] = [
+            {name: value for name, value in one.items() if value is not None} if isinstance(one, dict) else one
+            for one in row["messages"]
+        ]
+    return _parse_value(row, number, where)
+
+
+def _unique(found: list[FilePrompt]) -> list[FilePrompt]:
+    """Raise RequestError if two prompts have the same id."""
     seen: dict[str, str] = {}
     for one in found:
         first = seen.setdefault(str(one.id), one.where)
@@ -57,14 +94,18 @@ def _parse_line(line: str, number: int, where: str, plain: bool) -> FilePrompt:
     if plain:
         return FilePrompt(number, line, where)
     value = parse_json(line, where, RequestError)
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:  # results could not be written
-        raise RequestError(f"{where}: has half of a surrogate pair, which is no character") from error
     if isinstance(value, str):
-        return FilePrompt(number, value, where)
+        value = {"prompt": value}
     if not isinstance(value, dict):
         raise RequestError(f"{where}: must be a string or an object, got {line.strip()[:40]}")
+    return _parse_value(value, number, where)
+
+
+def _parse_value(value: Mapping[str, Any], number: int, where: str) -> FilePrompt:
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:  # results could not be written
+        raise RequestError(f"{where}: has half of a surrogate pair, which is no character") from error
     name, prompt = _id(value, number, where), _prompt(value, where)
     return FilePrompt(name, prompt, where, value.get("answer"), _label(value, where))
 
@@ -72,7 +113,7 @@ def _parse_line(line: str, number: int, where: str, plain: bool) -> FilePrompt:
 def _id(value: Mapping[str, Any], number: int, where: str) -> str | int:
     name = value.get("id", number)
     if not isinstance(name, str | int) or isinstance(name, bool):
-        raise RequestError(f'{where}: "id" must be a string or a whole number, got {json.dumps(name)[:40]}')
+        raise RequestError(f'{where}: "id" must be a string or a whole number, got {_json(name)}')
     return name
 
 
@@ -99,8 +140,12 @@ def _prompt(value: Mapping[str, Any], where: str) -> WrittenPrompt:
     if given == ["messages"]:
         return _messages(content, where)
     if not isinstance(content, str):
-        raise RequestError(f'{where}: "{given[0]}" must be a string, got {json.dumps(content)[:40]}')
+        raise RequestError(f'{where}: "{given[0]}" must be a string, got {_json(content)}')
     return content
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=str)[:40]
 
 
 def _messages(content: Any, where: str) -> WrittenPrompt:

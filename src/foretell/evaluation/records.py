@@ -122,6 +122,11 @@ def _record(line: bytes) -> Record:
     return convert(stored, Record)
 
 
+def format_record(record: Record) -> str:
+    """Return a line of a results file."""
+    return json.dumps(asdict(record), ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
 def repair(folder: Path) -> None:
     """Wait until no process holds the parts, then remove incomplete last lines."""
     for path in parts(folder):
@@ -152,9 +157,8 @@ class Writer:
 
     def add(self, records: Sequence[Record]) -> None:
         """Write and flush the records, so that none is lost if this process is killed."""
-        written = (json.dumps(asdict(record), ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
         with writing(Path(self.file.name)):
-            self.file.write("".join(written).encode())
+            self.file.write("".join(map(format_record, records)).encode())
             self.file.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -124,7 +125,8 @@ class Report:
 
     def save(self, folder: Path) -> None:
         """Write report.md and report.json."""
-        whole = {"manifest": self.manifest, "rows": [asdict(row) for row in self.rows], "sandbox": dict(self.sandbox)}
+        rows = [{name: _finite(value) for name, value in asdict(row).items()} for row in self.rows]
+        whole = {"manifest": self.manifest, "rows": rows, "sandbox": dict(self.sandbox)}
         for name, text in (("report.md", self.markdown()), ("report.json", json.dumps(whole, indent=2) + "\n")):
             write_file(folder / name, text)
 
@@ -138,12 +140,12 @@ GROUPS = ((1, 2, 3, 4), (5, 6), (7,), (8,), (9,), (10, 11), (12,), (13, 14, 15),
 WIDEST = 40  # characters of a recipe's name per line
 LEGEND = (
     "Accuracy with Wilson's 95% interval. Fallback: share of answers that the text does not state, such as a last "
-    "number. Steps, budget, forwards (forward passes) and columns (computed by these "
-    "passes) are means per example. Step speedup: the first recipe's mean steps divided by this recipe's; clock "
-    "speedup: the same for wall-clock time. Padded: share of the computed columns that was padding. Tokens per "
-    "forward: response tokens, up to the end of the text. Difference: accuracy minus the first recipe's, in points, "
-    "with Tango's 95% interval for paired shares and McNemar's exact p. Agreement: answers equal to the first "
-    "recipe's. Penalised speedup: step speedup x (accuracy / the first recipe's)^4."
+    "number. Steps, budget, forwards (forward passes) and columns (computed by these passes) are means per example. "
+    "Step speedup: the first recipe's mean steps divided by this recipe's; clock speedup: the same for wall-clock "
+    "time, if it was measured. Padded: share of the computed columns that was padding. Tokens per forward: response "
+    "tokens, up to the end of the text. Difference: accuracy minus the first recipe's, in points, with Tango's 95% "
+    "interval for paired shares and McNemar's exact p. Agreement: answers equal to the first recipe's. Penalised "
+    "speedup: step speedup x (accuracy / the first recipe's)^4."
 )
 
 
@@ -249,6 +251,11 @@ def _compare_pairs(pairs: Sequence[tuple[Record, Record]]) -> dict[str, Any]:
     }
 
 
+def _finite(value: Any) -> Any:
+    """Return None instead of a NaN, which JSON does not have."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
@@ -263,7 +270,7 @@ def _format_cells(row: ReportRow, first: bool) -> tuple[str, ...]:
         f"{row.steps:.1f}",
         f"{row.budget:g}",
         f"{row.step_speedup:.2f}x",
-        f"{row.clock_speedup:.2f}x",
+        "-" if math.isnan(row.clock_speedup) else f"{row.clock_speedup:.2f}x",
         f"{row.forwards:.1f}",
         f"{row.columns:.0f}",
         "" if row.padded is None else f"{row.padded:.1%}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from foretell.engine.certificate import WINDOW_OPTIONS, Certificate, recipe_of, stop_of
+from foretell.engine.copies import Decoding, EngineCopy
 from foretell.engine.engine import MOST_THREADS, Completion, Engine, load
 from foretell.engine.folder import folder_of, layouts_of
-from foretell.engine.options import NEEDS_FILE, Options, model_defaults
+from foretell.engine.options import NEEDS_FILE, Options, RequestTemplate, model_defaults
+from foretell.engine.prompt_kinds import Prompt
+from foretell.engine.trace import Trace
 from foretell.engine.trace_files import save_traces
 from foretell.errors import ForetellError, PermissionNeededError, RequestError, VocabularyError, whole
 from foretell.evaluation.benchmark import Benchmark, Example, make_independent, make_strict
@@ -26,18 +29,16 @@ from foretell.evaluation.benchmarks.fill import Fill
 from foretell.evaluation.benchmarks.prompts import LABELLED, WHERE, Prompts
 from foretell.evaluation.catalogue import FREE, PUBLIC, benchmark_named
 from foretell.evaluation.devices import device_of, list_devices
-from foretell.evaluation.manifest import examples_hash, has_manifest, resized, settle, settled, versions
-from foretell.evaluation.records import Record, ResultReader, alone, appending, part, read_records
+from foretell.evaluation.manifest import Extends, examples_hash, has_manifest, resized, settle, settled, versions
+from foretell.evaluation.records import Record, ResultReader, Writer, alone, appending, part, read_records
 from foretell.evaluation.task_recipe import TaskRecipe
 from foretell.models.load import Progress
 from foretell.storage import make_folder
-from foretell.workers import run_workers
+from foretell.workers import Pool, chunk_size, run_workers
 
-MAX_BATCHES = 8  # maximum batches per chunk; then it is the next recipe's turn
 LONGEST_REASON = 200  # characters
 RULE = ("stop", "on_mismatch")  # options that decide the stopping rule, which is a part of the recipe
 MOST_WORKERS = 1024
-MIN_CHUNKS = 4  # minimum per worker, if there are enough batches
 
 Watch = Callable[[Record], None]
 
@@ -67,6 +68,7 @@ class Evaluation:
     strict: bool = False  # count only answers that the text states
     independent: bool = False  # draw generated problems independently of each other; then they may repeat
     options: Mapping[str, Any] = field(default_factory=dict)  # options of `generate`; they override the benchmark's
+    pool: Pool | None = field(default=None, compare=False)  # workers on other machines, which decode instead
 
     def __post_init__(self) -> None:
         whole("batch_size", self.batch_size, 1, error=RequestError)
@@ -80,6 +82,10 @@ class Evaluation:
             raise RequestError("an evaluation needs at least one recipe")
         if len(set(self.recipes)) < len(self.recipes):
             raise RequestError(f"each recipe can be given once, got {', '.join(self.recipes)}")
+        if self.pool is not None and self.workers > 1:
+            raise RequestError(f"workers={self.workers} are processes of this machine, and a pool has its own workers")
+        if self.pool is not None and len(list_devices(self.device)) > 1:
+            raise RequestError(f"each worker of a pool has one device, got {self.device!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +182,10 @@ class PreparedEvaluation:
                 remarks.append(f"{name} was certified on {where}, not {self.evaluation.task}")
         return list(dict.fromkeys(remarks))
 
-    def check(self) -> None:
+    def check(self, extends: Extends | None = None) -> None:
         """Raise RequestError if the folder holds another evaluation or an example cannot be decoded.
 
-        A run checks the folder again while it holds the folder's lock.
+        A run checks the folder again while it holds the folder's lock. `extends` replaces the method of this name.
         """
         evaluation = self.evaluation
         checked = self.recipes if evaluation.options.get("on_mismatch") == "fail" else self.recipes[:1]
@@ -187,7 +193,7 @@ class PreparedEvaluation:
             with self._naming(example):
                 self.engine.request(example.prompt, recipe.template(self.engine, example, evaluation.seed))
         if has_manifest(evaluation.out):  # otherwise skip hashing the whole model for the manifest
-            settled(evaluation.out, self.manifest(), self.extends)
+            settled(evaluation.out, self.manifest(), extends or self.extends)
 
     @contextmanager
     def _naming(self, example: Example) -> Iterator[None]:
@@ -326,11 +332,36 @@ def run(
         chosen = prepared.select(wanted)
         missing = {one.id for one in chosen.examples for way in chosen.recipes if (way.name, one.id) not in done}
         if missing:  # starting processes takes seconds
-            if evaluation.workers > 1 and len(missing) > evaluation.batch_size:
+            if evaluation.pool is not None:
+                _run_on_pool(chosen, evaluation.pool, done, watch)
+            elif evaluation.workers > 1 and len(missing) > evaluation.batch_size:
                 _run_in_processes(chosen, watch, wanted)
             else:
                 work(replace(chosen, evaluation=replace(evaluation, workers=1)), 0, watch)
     return read_records(evaluation.out)
+
+
+def _run_on_pool(prepared: PreparedEvaluation, pool: Pool, done: Collection[tuple[str, str]], watch: Watch) -> None:
+    """Decode on the workers of a pool. Only this process grades and writes, so that no result is written twice."""
+    evaluation, engine = prepared.evaluation, prepared.engine
+    opener = EngineCopy.of(engine, evaluation.packed)
+    size = chunk_size(len(prepared.examples), evaluation.batch_size, pool.size(opener.needs))
+    chunks = list(_chunks(prepared, size, done))
+
+    def task(number: int) -> Decoding:
+        index, examples = chunks[number]
+        return Decoding(_requests(prepared, prepared.recipes[index], examples), evaluation.batch_size, evaluation.trace)
+
+    with engine.offloaded(), appending(part(evaluation.out, 0)) as writer:
+        for number, found in pool.run(opener, len(chunks), task):
+            index, examples = chunks[number]
+            recipe = prepared.recipes[index]
+            results = (
+                _result(prepared, recipe, examples, place, one, wall)
+                for place, one, wall in found
+                if isinstance(one, Completion)  # a failure has been raised
+            )
+            _write(prepared, index, results, writer, watch)
 
 
 def _run_in_processes(prepared: PreparedEvaluation, watch: Watch, wanted: Collection[str] | None) -> None:
@@ -358,53 +389,74 @@ def work(prepared: PreparedEvaluation, worker: int, watch: Watch) -> None:
     done = {record.key for record in read_records(evaluation.out)}
     size = chunk_size(len(prepared.examples), evaluation.batch_size, evaluation.workers)
     with appending(part(evaluation.out, worker)) as writer:
-        for chunk, start in enumerate(range(0, len(prepared.examples), size)):
-            if chunk % evaluation.workers != worker:
-                continue
-            for index, recipe in enumerate(prepared.recipes):
-                span = range(start, min(start + size, len(prepared.examples)))
-                pending = [i for i in span if (recipe.name, prepared.examples[i].id) not in done]
-                for records in _decode_chunk(prepared, index, pending):
-                    writer.add(records)
-                    for record in records:
-                        watch(record)
+        for index, pending in _chunks(prepared, size, done, worker):
+            _write(prepared, index, _decode(prepared, prepared.recipes[index], pending), writer, watch)
 
 
-def chunk_size(examples: int, batch_size: int, workers: int) -> int:
-    """Return the examples per chunk: whole batches, few enough that no worker waits long for the last one."""
-    batches = -(-examples // batch_size)
-    return batch_size * min(MAX_BATCHES, -(-batches // (workers * MIN_CHUNKS)))
+def _chunks(
+    prepared: PreparedEvaluation, size: int, done: Collection[tuple[str, str]], worker: int | None = None
+) -> Iterator[tuple[int, list[Example]]]:
+    """Yield the index of a recipe and the examples that it has to decode, for one worker (None: for all)."""
+    for chunk, start in enumerate(range(0, len(prepared.examples), size)):
+        if worker is not None and chunk % prepared.evaluation.workers != worker:
+            continue
+        for index, recipe in enumerate(prepared.recipes):
+            examples = prepared.examples[start : start + size]
+            if pending := [one for one in examples if (recipe.name, one.id) not in done]:
+                # Rows of a batch are padded to the longest, so prompts of similar length go together.
+                yield index, sorted(pending, key=lambda one: len(str(one.prompt)))
 
 
-def _decode_chunk(prepared: PreparedEvaluation, index: int, pending: Sequence[int]) -> Iterator[list[Record]]:
-    """Yield the results of the pending examples: one at a time, or all together after their traces are saved."""
-    if not pending:
-        return
-    evaluation, recipe = prepared.evaluation, prepared.recipes[index]
-    # Rows of a batch are padded to the longest, so prompts of similar length go together.
-    examples = sorted((prepared.examples[i] for i in pending), key=lambda one: len(str(one.prompt)))
-    results = _decode_examples(prepared, recipe, examples)
-    if not evaluation.trace:
-        yield from ([record] for _, record, _ in results)
-        return
-    ordered = sorted(results, key=lambda result: result[0])
-    # Named after the first result that is written: no later run decodes it again, so the name stays unique.
-    file = Path("traces") / f"{index:02d}-{blake2b(ordered[0][1].id.encode(), digest_size=8).hexdigest()}.npz"
-    make_folder(evaluation.out / file.parent)
-    save_traces(evaluation.out / file, [done.trace for _, _, done in ordered if done.trace])
-    yield [replace(record, trace=str(file), trace_index=i) for i, (_, record, _) in enumerate(ordered)]
+@dataclass(frozen=True, slots=True)
+class _Result:
+    place: int  # among the examples of its chunk
+    record: Record
+    trace: Trace | None
 
 
-def _decode_examples(
-    prepared: PreparedEvaluation, recipe: TaskRecipe, examples: Sequence[Example]
-) -> Iterator[tuple[int, Record, Completion]]:
+def _decode(prepared: PreparedEvaluation, recipe: TaskRecipe, examples: Sequence[Example]) -> Iterator[_Result]:
     engine, evaluation = prepared.engine, prepared.evaluation
-    requests = [(one.prompt, recipe.template(engine, one, evaluation.seed)) for one in examples]
+    requests = _requests(prepared, recipe, examples)
     started = time.perf_counter()
     for place, done in engine.generate_iter(requests, trace=evaluation.trace, batch_size=evaluation.batch_size):
-        wall = time.perf_counter() - started
-        yield place, _record(prepared.benchmark, recipe, examples[place], done, wall), done
+        yield _result(prepared, recipe, examples, place, done, time.perf_counter() - started)
         started = time.perf_counter()  # grading does not count as decoding
+
+
+def _requests(
+    prepared: PreparedEvaluation, recipe: TaskRecipe, examples: Sequence[Example]
+) -> list[tuple[Prompt, RequestTemplate]]:
+    return [(one.prompt, recipe.template(prepared.engine, one, prepared.evaluation.seed)) for one in examples]
+
+
+def _result(
+    prepared: PreparedEvaluation,
+    recipe: TaskRecipe,
+    examples: Sequence[Example],
+    place: int,
+    done: Completion,
+    wall: float,
+) -> _Result:
+    return _Result(place, _record(prepared.benchmark, recipe, examples[place], done, wall), done.trace)
+
+
+def _write(prepared: PreparedEvaluation, index: int, results: Iterable[_Result], writer: Writer, watch: Watch) -> None:
+    """Write the results of a chunk: one at a time, or all together after their traces are saved."""
+    evaluation = prepared.evaluation
+    if not evaluation.trace:
+        for one in results:
+            writer.add([one.record])
+            watch(one.record)
+        return
+    ordered = sorted(results, key=lambda one: one.place)
+    # Named after the first result that is written: no later run decodes it again, so the name stays unique.
+    file = Path("traces") / f"{index:02d}-{blake2b(ordered[0].record.id.encode(), digest_size=8).hexdigest()}.npz"
+    make_folder(evaluation.out / file.parent)
+    save_traces(evaluation.out / file, [one.trace for one in ordered if one.trace])
+    records = [replace(one.record, trace=str(file), trace_index=i) for i, one in enumerate(ordered)]
+    writer.add(records)
+    for record in records:
+        watch(record)
 
 
 def _record(benchmark: Benchmark, recipe: TaskRecipe, example: Example, completion: Completion, wall: float) -> Record:

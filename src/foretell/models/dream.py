@@ -100,6 +100,9 @@ DREAM = Family(
         "<|mask|>": _MASK_ID,
     },
     mask="<|mask|>",
+    models="Dream 7B Base and Instruct, DiffuCoder, Dream-Coder",
+    checked="the logits equal those of transformers' Qwen2 without a causal mask, with random weights; the published "
+    "weights were never run",
     ends=("<|endoftext|>", "<|im_end|>"),
     words=_WORDS,
     chat_template=(

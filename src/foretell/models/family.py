@@ -116,6 +116,8 @@ class Family:
     mask: str = ""
     ends: tuple[str, ...] = ()  # tokens that end a text; the first one also fills the rest of the window
     chat_template: str | None = None  # the documented one, for folders without their own
+    models: str = ""  # published checkpoints of this format
+    checked: str = ""  # what its results were compared with
     words: str | None = None  # pattern that splits text before byte pairs are merged, without tokenizer.json
 
     def checkpoint_name(self, ours: str) -> str:

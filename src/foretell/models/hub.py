@@ -6,6 +6,7 @@ import errno
 import logging
 import re
 import shutil
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from glob import escape
 from pathlib import Path
@@ -23,6 +24,7 @@ SMALL_FILES = (
     *("config.json", "generation_config.json", "foretell.json", INDEX, *VOCABULARIES),
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template*"),
 )
+MASKED_LM = "masked LM"
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 _REVISION = re.compile(r"(?!.*\.\.)[\w][\w./+-]*", re.ASCII)
 _NO_CONFIG = "{} on the hub has no config.json; it is not a model that can be loaded"
@@ -121,7 +123,7 @@ def _fetch(repo: str, revision: str | None, small: list[str], weights: list[str]
         raise
     except Exception as problem:
         if isinstance(problem, OSError) and problem.errno == errno.ENOSPC:
-            raise ModelError(f"cannot download {repo}: the disk of {_cache()} is full") from problem
+            raise ModelError(f"cannot download {repo}: the disk of {cache_folder()} is full") from problem
         raise ModelError(
             f"the download of {repo} ended early ({_first_line(problem)}); load it again to continue where it ended"
         ) from problem
@@ -143,14 +145,14 @@ def _check_disk(repo: str, revision: str | None, sizes: dict[str, int]) -> None:
     """Raise ModelError if the files that are missing in the cache are larger than the free space of its disk."""
     cached = _find_cached(repo, revision)
     missing = sum(size for name, size in sizes.items() if cached is None or not (cached / name).exists())
-    blobs = _cache() / f"models--{repo.replace('/', '--')}" / "blobs"
+    blobs = cache_folder() / f"models--{repo.replace('/', '--')}" / "blobs"
     begun = sum(path.stat().st_size for path in blobs.glob("*.incomplete")) if blobs.is_dir() else 0
-    disk = next(path for path in (_cache(), *_cache().parents) if path.exists())
+    disk = next(path for path in (cache_folder(), *cache_folder().parents) if path.exists())
     free = shutil.disk_usage(disk).free
     if missing - begun > free:
         raise ModelError(
             f"cannot download {repo}: {format_bytes(missing - begun)} are missing, and {format_bytes(free)} are free "
-            f"in {_cache()}; free some space, or set HF_HOME to a folder on a larger disk"
+            f"in {cache_folder()}; free some space, or set HF_HOME to a folder on a larger disk"
         )
 
 
@@ -165,6 +167,40 @@ def _find_cached(repo: str, revision: str | None) -> Path | None:
     return Path(config).parent if isinstance(config, str) else None
 
 
+@dataclass(frozen=True, slots=True)
+class CachedModel:
+    """A model in the cache of the Hugging Face hub."""
+
+    name: str
+    bytes: int
+    family: str | None  # a name in FAMILIES or "masked LM"; None if it is of no supported family
+    complete: bool  # whether its weights are there, as safetensors
+
+
+def cached_models() -> list[CachedModel]:
+    """Return the models in the cache, sorted by name. Nothing is downloaded."""
+    from huggingface_hub import CacheNotFound, scan_cache_dir  # noqa: PLC0415
+
+    try:
+        repos = scan_cache_dir(cache_folder()).repos
+    except CacheNotFound:
+        return []
+    found = [_describe(repo) for repo in repos if repo.repo_type == "model" and repo.revisions]
+    return sorted(found, key=lambda one: one.name)
+
+
+def _describe(repo: Any) -> CachedModel:
+    latest = max(repo.revisions, key=lambda one: ("main" in one.refs, one.last_modified))
+    folder = latest.snapshot_path
+    try:
+        known = family_of(Settings.read(folder))
+    except ModelError:
+        return CachedModel(repo.repo_id, repo.size_on_disk, None, _is_complete(folder))
+    return CachedModel(
+        repo.repo_id, repo.size_on_disk, MASKED_LM if known is None else known.name, _is_complete(folder)
+    )
+
+
 def _is_complete(folder: Path) -> bool:
     """Return whether a cached copy has weights, all of its shards if there are several."""
     from foretell.models.weights import Weights  # noqa: PLC0415
@@ -176,7 +212,8 @@ def _is_complete(folder: Path) -> bool:
     return True
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Return the folder of the cache."""
     from huggingface_hub import constants  # noqa: PLC0415
 
     return Path(constants.HF_HUB_CACHE).expanduser()
@@ -187,7 +224,7 @@ def _explain(repo: str, revision: str | None, problem: Exception, *, partly: boo
     from huggingface_hub import constants, errors  # noqa: PLC0415
 
     hub = constants.ENDPOINT
-    absent = f"{repo} is {'only partly' if partly else 'not'} in the cache ({_cache()})"
+    absent = f"{repo} is {'only partly' if partly else 'not'} in the cache ({cache_folder()})"
     status = getattr(getattr(problem, "response", None), "status_code", None)
     if isinstance(problem, errors.OfflineModeIsEnabled):
         says = f"{absent}, and HF_HUB_OFFLINE forbids to download it"

@@ -108,6 +108,9 @@ LLADA = Family(
         "<|eot_id|>": 126348,
     },
     mask="<|mdm_mask|>",
+    models="LLaDA 8B Base and Instruct, LLaDA 1.5, and models trained with `foretell train`",
+    checked="the logits equal those of transformers' Llama without a causal mask, with random weights; the published "
+    "weights were never run",
     ends=("<|endoftext|>", "<|eot_id|>"),
     chat_template=(
         "<|startoftext|>"

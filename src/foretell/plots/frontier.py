@@ -12,13 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from foretell.plots import colours
 from foretell.plots.labels import Box, cover_line, place_labels
 
-DEEP = 0.1  # points that lose more accuracy than this are drawn at the bottom
+DEEP = 0.2  # points that lose more accuracy than this are drawn at the bottom
+SPAN = (1.2 * DEEP, 0.2 * DEEP)  # of every axis, below and above the first recipe: so a small loss looks small
+OWN = "swift"  # the recipe with a mark of its own
 POINTS = 72  # points per inch
 DOT = 5  # diameter in points
-EVEN: dict[str, Any] = {"color": "#c0392b", "linewidth": 0.8, "linestyle": ":"}
-ALONE, STOPPED, BEST = "#8a8a8a", "#3b78b5", "#2e9e4f"
+EVEN: dict[str, Any] = {"color": colours.LINE, "linewidth": 0.9, "linestyle": ":"}
+ALONE, STOPPED, BEST = colours.GREY, colours.SKY, colours.BLACK
+STAR: dict[str, Any] = {"color": colours.SWIFT, "marker": "*", "markersize": 14, "markeredgecolor": "white"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +33,19 @@ class Spot:
     saving: float
     accuracy: float
     stopped: bool  # whether it has a stopping rule
+    interval: tuple[float, float] | None = None  # of the accuracy
 
 
 def plot_frontier(groups: Mapping[str, Sequence[Spot]], cost: str, within: float, named: Sequence[str]) -> Figure:
     """Plot one panel per task, two per row; the `named` recipes and the frontier are numbered, with a legend below.
 
-    A line marks the first recipe's accuracy minus `within`; points that lose more than `DEEP` are at the bottom.
+    A line marks the first recipe's accuracy minus `within`; points that lose more than `DEEP` are at the bottom, and
+    the recipe `OWN` is a star. All panels show the same range of accuracies.
     """
-    rows = -(-len(groups) // 2)
+    columns = min(2, len(groups))
+    rows = -(-len(groups) // columns)
     figure: Figure = plt.figure(figsize=(9.6, 3.6 * rows + 0.9), layout="constrained")
-    panels = figure.subplots(rows, 2, squeeze=False).flatten()
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, (task, spots) in zip(panels, groups.items(), strict=False):
         _draw_panel(axes, spots, within)
         axes.set_title(task, fontsize=10)
@@ -88,13 +95,19 @@ def _draw_panel(axes: Axes, spots: Sequence[Spot], within: float) -> None:
     for spot in sorted(spots, key=lambda one: one in best):  # the best on top
         colour = BEST if spot in best else STOPPED if spot.stopped else ALONE
         mark = "o" if spot.accuracy >= _floor(spots) else "v"
-        axes.plot(*_place(spot, spots), mark, color=colour, markersize=DOT, alpha=0.85)
-    axes.plot([one.saving for one in best], [100 * one.accuracy for one in best], color=BEST, linewidth=1, zorder=0)
+        look = STAR if spot.name == OWN else {"color": colour, "marker": mark, "markersize": DOT, "alpha": 0.85}
+        axes.plot(*_place(spot, spots), linestyle="", **look)
+        if spot.interval is not None and spot.accuracy >= _floor(spots):
+            axes.vlines(spot.saving, *(100 * end for end in spot.interval), color=colour, linewidth=0.7, alpha=0.5)
+    axes.plot([one.saving for one in best], [100 * one.accuracy for one in best], color=BEST, linewidth=0.8, zorder=0)
     axes.axhline(100 * (spots[0].accuracy - within), **EVEN)
     axes.set_xscale("log")
     axes.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
     axes.set_xticks([], minor=True)
-    axes.margins(x=0.1, y=0.18)
+    axes.margins(x=0.1)
+    full = spots[0].accuracy
+    top = max([full + SPAN[1], *(spot.interval[1] + 0.01 for spot in spots if spot.interval is not None)])
+    axes.set_ylim(100 * (full - SPAN[0]), 100 * min(1.02, top))
     axes.grid(alpha=0.25)
     axes.tick_params(labelsize=7)
     for side in ("top", "right"):
@@ -132,16 +145,18 @@ def _scale(pair: Sequence[float], scale: float) -> tuple[float, float]:
 
 def _draw_legends(figure: Figure, numbers: Mapping[str, int], within: float) -> None:
     """Draw the legend of the marks above, and that of the numbers below."""
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "without an early stop": {"color": ALONE, "marker": "o"},
         "with one": {"color": STOPPED, "marker": "o"},
         "nothing is cheaper and better": {"color": BEST, "marker": "o"},
         f"loses more than {100 * DEEP:.0f} points": {"color": ALONE, "marker": "v"},
     }
-    marks: list[Line2D] = [Line2D([], [], linestyle="", **look) for look in kinds.values()]  # type: ignore[arg-type]
+    if OWN in numbers:
+        kinds[OWN] = STAR
+    marks: list[Line2D] = [Line2D([], [], linestyle="", **look) for look in kinds.values()]
     marks.append(Line2D([], [], **EVEN))
-    meanings = [*kinds, f"{100 * within:g} points below full"]
-    figure.legend(marks, meanings, loc="outside upper center", ncols=5, fontsize=8, frameon=False, columnspacing=1.2)
+    meanings = [*kinds, f"{100 * within:g} point{'s' * (within != 0.01)} below full"]
+    figure.legend(marks, meanings, loc="outside upper center", ncols=6, fontsize=7.5, frameon=False, columnspacing=1.2)
     names = [f"{number}  {name}" for name, number in numbers.items()]
     blank = [Line2D([], [], linestyle="") for _ in names]
     look: dict[str, Any] = {"fontsize": 7.5, "frameon": False, "handlelength": 0, "handletextpad": 0}

@@ -40,6 +40,7 @@ class Preset(NamedTuple):
     about: str
 
 
+CAUTIOUS = "full transfer=threshold(0.99) stop_at_eos=true"  # for any model: thresholds of another prove nothing
 _FULL = Recipe()
 PRESETS: dict[str, Preset] = {
     "full": Preset(_FULL, "LLaDA's decoder: the whole budget, most confident masks first"),

@@ -6,10 +6,22 @@ A module is loaded when one of its names is first used, so that batches need no 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__: list[str] = []
-_MODULES: dict[str, str] = {}  # name -> its module
+if TYPE_CHECKING:
+    from foretell.scale.batches import Generate
+    from foretell.scale.front import Patience
+    from foretell.scale.pool import Pool
+    from foretell.scale.serve import build, serve_app
+
+__all__ = ["Generate", "Patience", "Pool", "build", "serve_app"]
+_MODULES = {
+    "Generate": "batches",
+    "Patience": "front",
+    "Pool": "pool",
+    "build": "serve",
+    "serve_app": "serve",
+}  # name -> its module
 
 
 def __getattr__(name: str) -> Any:

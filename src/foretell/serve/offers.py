@@ -13,18 +13,16 @@ from foretell.engine.certificate import Certificate, recipe_of
 from foretell.engine.engine import Engine
 from foretell.errors import RequestError, show, unknown
 from foretell.loop.protocols import Stop
-from foretell.models.load import BUNDLED
 from foretell.policies.stop import STOPS
 from foretell.policies.stop.families import use_token_clock
 from foretell.policies.stop.never import Never
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear
-from foretell.recipes.presets import PRESETS, parse
+from foretell.recipes.presets import CAUTIOUS, PRESETS, parse
 from foretell.recipes.recipe import split_recipe
 from foretell.recipes.text import untrusted
 
 FULL = "full"
-CAUTIOUS = "full transfer=threshold(0.99) stop_at_eos=true"  # the thresholds of another model prove nothing
 FOR_BUNDLED = ("swift", "swift stop=never", "prophet stop.reduce=min", "prophet")
 ABOUT = {
     CAUTIOUS: "fill every nearly certain mask at once, without early commit",
@@ -146,7 +144,7 @@ def find_rules() -> Mapping[str, Stop]:
 
 def is_bundled(engine: Engine) -> bool:
     """Return whether the model comes with this package, so that `swift` was tuned on it."""
-    return engine.codec.folder.resolve().parent == BUNDLED.resolve()
+    return engine.bundled
 
 
 def _make_offer(given: str) -> Offer:

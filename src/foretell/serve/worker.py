@@ -62,6 +62,7 @@ class Worker:
         self._lock = threading.Lock()
         self._kinds: Counter[Hashable] = Counter()  # of requests that wait or run
         self._tickets: dict[int, Ticket] = {}  # by the scheduler's number
+        self._moved = time.perf_counter()  # when the last step ended, or the first request arrived
         self._scheduler = self._make_scheduler()
         self._thread = threading.Thread(target=self._run, name="foretell-decode", daemon=True)
 
@@ -90,6 +91,16 @@ class Worker:
         """The number of requests that wait or run."""
         return self._kinds.total()
 
+    @property
+    def places(self) -> int:
+        """The number of requests that may wait or run."""
+        return self.max_waiting + self.max_batch
+
+    @property
+    def stalled(self) -> float:
+        """Seconds since the last step ended; 0 if there is nothing to decode."""
+        return time.perf_counter() - self._moved if self.load else 0.0
+
     def place(self, ticket: Ticket) -> int:
         """Return a request's place in the queue, from 1; 0 if it is being decoded."""
         waiting = self.waiting
@@ -98,7 +109,7 @@ class Worker:
     def submit(self, *tickets: Ticket) -> None:
         """Queue requests, all of them or none. Raises Problem if the server is too busy for them."""
         with self._lock:
-            if self.load + len(tickets) > self.max_waiting + self.max_batch:
+            if self.load + len(tickets) > self.places:
                 raise busy(
                     f"{self.load} requests are waiting or running, and at most {self.max_waiting} may wait", "busy"
                 )
@@ -109,6 +120,8 @@ class Worker:
                     f"{self.max_groups} may be; use a recipe that others use, or try again",
                     "too_many_recipes",
                 )
+            if not self.load:
+                self._moved = time.perf_counter()
             for ticket in tickets:
                 self._count(ticket)
         for ticket in tickets:
@@ -148,6 +161,8 @@ class Worker:
                 LOG.exception("the model failed; requests that were running fail, the others are decoded")
                 self._recover(error)
                 continue
+            finally:
+                self._moved = time.perf_counter()
             for one in finished:
                 self._finish(one)
             self.waiting = self._scheduler.waiting if self.load > self.max_batch else ()
@@ -182,8 +197,7 @@ class Worker:
         if ticket.number is None or self._tickets.get(ticket.number) is not ticket:
             return  # it is done; after a failure, its number may be another request's
         if ticket.task is not None and self.supervisor is not None and self.supervisor.awaits(ticket.task):
-            ticket.put = _ignore  # an audit needs its result, and later audits wait for it
-            return
+            return  # an audit needs its result, and later audits wait for it
         self._scheduler.cancel(ticket.number)
         del self._tickets[ticket.number]
         self._forget(ticket)
