@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from foretell.scale.pool import Job, Reply, Worker, WorkerLostError
 from foretell.workers import Needs
 
 TRIES = 3  # to start a local cluster: Ray gives up after 30 seconds, which a busy machine may need
+REACHED = 10.0  # seconds in which a cluster has to accept a connection
 LONGEST = 300  # characters of a reason
 
 
@@ -44,6 +46,8 @@ def _connect(address: str) -> None:
                     raise RequestError(f"no local Ray cluster could be started: {_shorten(error)}") from error
             else:
                 return
+    if address != "auto":
+        _check_reachable(address)
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -54,6 +58,15 @@ def _connect(address: str) -> None:
             else f"there is no Ray cluster at {address!r}"
         )
         raise RequestError(f"{hint} ({_shorten(error)})") from error
+
+
+def _check_reachable(address: str) -> None:
+    """Raise RequestError if nothing listens at an address. Ray would try again for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), REACHED).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise RequestError(f"there is no Ray cluster at {address!r} ({_shorten(error)})") from None
 
 
 def _shorten(error: BaseException) -> str:
