@@ -57,9 +57,7 @@ def run_server(
     if cluster.ray in (LOCAL, "auto") and not is_hub_id(model):
         folder_of(model)  # raises ModelError if it is missing; other clusters may have it on their own disks
     if cluster.ray.startswith("ray://"):
-        raise RequestError(
-            f"--ray {show(cluster.ray)}: a server cannot be started by Ray's client; give HOST:6379"
-        )
+        raise RequestError(f"--ray {show(cluster.ray)}: a server cannot be started by Ray's client; give HOST:6379")
     connect(cluster.ray)
     try:
         chosen = {**options, "gpus": _choose_gpus(options)}
