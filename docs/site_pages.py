@@ -115,13 +115,22 @@ def _signature(name: str, thing: Any) -> str:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
-    given = [_parameter(one) for one in signature.parameters.values()]
-    line = f"{name}({', '.join(given)})"
-    if len(line) > 72:
-        line = f"{name}(\n" + "".join(f"    {one},\n" for one in given) + ")"
+    notes = _field_notes(thing)
+    given = {one.name: _parameter(one) for one in signature.parameters.values()}
+    line = f"{name}({', '.join(given.values())})"
+    if notes or len(line) > 72:
+        shown = (f"    {one},{notes.get(key, '')}\n" for key, one in given.items())
+        line = f"{name}(\n" + "".join(shown) + ")"
     returned = signature.return_annotation
     arrow = f" -> {returned}" if isinstance(returned, str) and returned != "None" else ""
     return f"```python\n{line}{arrow}\n```"
+
+
+def _field_notes(thing: Any) -> dict[str, str]:
+    """The comments beside the fields of a dataclass."""
+    if not (inspect.isclass(thing) and dataclasses.is_dataclass(thing)):
+        return {}
+    return dict(re.findall(r"^    (\w+): .*?(  # .+)$", inspect.getsource(thing), re.MULTILINE))
 
 
 def _parameter(one: inspect.Parameter) -> str:

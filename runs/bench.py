@@ -20,7 +20,7 @@ import matplotlib as mpl
 import torch
 
 from bench_loops import compare_with_loops
-from bench_page import figure, markdown
+from bench_page import draw, view
 from bench_queue import measure_int8, serve_queues
 from bench_sizes import Size, compare_flags, measure_memory, measure_scaling, measure_shares
 from page import publish
@@ -33,6 +33,8 @@ SMALL = Size(width=256, layers=4, vocabulary=32_768)  # (e)
 WINDOWS = (64, 128, 256, 512)
 QUEUES = 2  # rounds of (c)
 VARIED = {"rows": (1, 2, 4, 8), "window": (64, 128, 256, 512), "vocabulary": (8192, 16_384, 32_768, 65_536, 131_072)}
+
+__all__ = ["draw", "view"]  # of the page
 
 
 def print_time(name: str, turn: int, seconds: float) -> None:
@@ -86,14 +88,13 @@ def main() -> None:
     options.model, options.own = BUNDLED_MODEL, True
     options.out.mkdir(parents=True, exist_ok=True)
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "foretell"  # makes the SVG file reproducible
     for name in options.parts:
         torch.set_num_threads(options.threads)  # the bundled model sets its own
         print(f"({name})", flush=True)
         part = PARTS[name](options) | {"threads": torch.get_num_threads()}
         numbers = read_parts(options.out) | {name: part}
         numbers = {each: numbers[each] for each in PARTS if each in numbers}
-        publish("bench", markdown(numbers), numbers, options, figure(numbers))
+        publish("bench", numbers, options)
 
 
 if __name__ == "__main__":

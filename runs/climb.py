@@ -14,7 +14,7 @@ import argparse
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,9 @@ from foretell.engine.prompt_files import FilePrompt
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import make_independent
 from foretell.evaluation.catalogue import benchmark_named
-from foretell.plots.curves import COLOURS
+from foretell.plots.colours import colours_of
 from foretell.storage import load_json, make_folder, write_file
-from page import prose, publish, table
+from page import Numbers, publish, times
 from real_models import read_problems
 from results_page import RESULTS
 from shared import ROOT, SEED, TASKS, run_script
@@ -204,8 +204,10 @@ def run_climbs(pool: Pool, setting: Setting, requests: int, climbs: int) -> Resu
     )
 
 
-def plot(results: Sequence[Result]) -> Figure:
+def draw(numbers: Numbers) -> Figure:
     """Draw one line per pool: on the left for answers, on the right with audits."""
+    every = read_results(numbers)
+    results = [next(one for one in every if one.pool == pool) for pool in numbers["pools"]]
     figure: Figure = plt.figure(figsize=(10, 4.4), layout="constrained")
     both = figure.subplots(1, 2, sharey=True)
     for axes, title, curves in zip(
@@ -216,7 +218,8 @@ def plot(results: Sequence[Result]) -> Figure:
     ):
         axes.axhline(1, color="0.6", linewidth=0.8)
         heights = spread_labels([curve[-1] for curve in curves])
-        for colour, one, curve, height in zip(COLOURS, results, curves, heights, strict=False):
+        looks = colours_of(one.pool for one in results).values()
+        for colour, one, curve, height in zip(looks, results, curves, heights, strict=True):
             axes.plot(one.requests, curve, color=colour)
             name = f"{one.pool}, risk {one.setting.risk:.0%}: {curve[-1]:.1f}x"
             axes.annotate(name, (one.requests[-1] * 1.15, height), color=colour, va="center", fontsize=8)
@@ -239,99 +242,83 @@ def spread_labels(ends: Sequence[float], apart: float = 1.13) -> list[float]:
     return [found[at] for at in range(len(ends))]
 
 
-def describe(pools: Sequence[Pool], results: Sequence[Result], climbs: int) -> list[str]:
-    """Return the lines of the page."""
-    size = ", ".join(f"{pool.name} {len(pool.losses)}" for pool in pools)
-    models = " --models DIR --data DIR" if any(pool.name in ANTIBODIES for pool in pools) else ""
-    requests, delta = results[0].requests[-1], 1 - CONFIDENCE
-    bad = sum(round(one.used_bad * climbs) for one in results)
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the rows of all tables, and how often a bad rung was used."""
+    results, climbs, pools = read_results(numbers), numbers.get("runs", CLIMBS), numbers["pools"]
     worst = max(results, key=lambda one: one.used_bad)
-    lines = ["# Speed that is earned: climbs over pools of decoded problems", ""]
-    lines.append(
-        prose(
-            f"`generate --risk` on streams of {requests:,} requests, drawn with replacement from pools of decoded",
-            f"problems ({size}): {climbs} simulated climbs per setting, {CONFIDENCE:.0%} confidence.",
-            f"The ladder of a pool was placed once, by {PILOT} other problems. Losses and forward passes are those",
-            "of real decodings (stopping rules are replayed on traces); only the streams are simulated.",
-            "The risk of a rung is its mean loss in its pool, so",
-            "it is known which rungs are bad: those whose risk is above the one that is allowed.",
-            f"Made by `python runs/climb.py --tasks {' '.join(pool.name for pool in pools)}{models}`.",
-        )
-    )
-    lines.append("")
-    lines.append(
-        prose(
-            f"{bad} of {climbs * len(results):,} climbs ever used a bad rung;",
-            f"{worst.used_bad:.1%} in the worst setting, where delta = {delta:.0%} is allowed.",
-            '"Answers" counts the forward passes that the answers took, "with audits" also the ones of decoding',
-            "requests again, in full and with rungs that are not earned yet; both over the whole stream, and over its",
-            f"last {LATE:.0%}. `explore` is the share of requests that is audited during the climb, {REST:.0%}",
-            "afterwards; `ahead` the number of rungs that are tested at the same time. The picture shows the first",
-            "line of each pool.",
-        )
-    )
-    speeds = ("answers", "with audits", "answers, late", "with audits, late")
-    ends = ("rung in use at the end", "bad rung earned", "bad rung used", "alarms per climb")
-    rows = [
-        (
-            one.pool, next(pool.loss for pool in pools if pool.name == one.pool), f"{one.setting.risk:.0%}",
-            f"{one.setting.explore:g}", "all" if one.setting.ahead is None else str(one.setting.ahead),
-            f"{one.served[-1]:.2f}x", f"{one.total[-1]:.2f}x", f"{one.late[0]:.2f}x", f"{one.late[1]:.2f}x",
-            str(one.used), f"{one.earned_bad:.1%}", f"{one.used_bad:.1%}", f"{one.alarms:.2f}",
-        )
-        for one in results
-        if one.setting.ladder == "all"
+    losses = numbers["losses"]
+    parts, delayed = _parts(pools, results)
+    return {
+        "sizes": ", ".join(f"{name} {count}" for name, count in pools.items()),
+        "requests": results[0].requests[-1],
+        "climbs": climbs,
+        "total": climbs * len(results),
+        "bad": sum(round(one.used_bad * climbs) for one in results),
+        "worst": worst.used_bad,
+        "confidence": CONFIDENCE,
+        "pilot": PILOT,
+        "late": LATE,
+        "rest": REST,
+        "rows": [_cells(losses[one.pool], one) for one in results if one.setting.ladder == "all"],
+        "part_rows": parts,
+        "delayed": " and ".join(delayed),
+        "ladders": [_ladder(name, rungs, results) for name, rungs in numbers["ladders"].items()],
+    }
+
+
+def read_results(numbers: Numbers) -> list[Result]:
+    return [Result(**one | {"setting": Setting(**one["setting"])}) for one in numbers["climbs"]]
+
+
+def _cells(loss: str, one: Result) -> list[str]:
+    setting = one.setting
+    speeds = (one.served[-1], one.total[-1], *one.late)
+    return [
+        one.pool, loss, f"{setting.risk:.0%}", f"{setting.explore:g}",
+        "all" if setting.ahead is None else str(setting.ahead), *map(times, speeds), str(one.used),
+        f"{one.earned_bad:.1%}", f"{one.used_bad:.1%}", f"{one.alarms:.2f}",
     ]  # fmt: skip
-    lines += table(("pool", "loss", "risk", "explore", "ahead", *speeds, *ends), rows)
-    lines += describe_parts(pools, results)
-    for pool in pools:
-        lines += describe_ladder(pool, results)
-    return lines
 
 
-def describe_parts(pools: Sequence[Pool], results: Sequence[Result]) -> list[str]:
-    """Return a table of what the stopping rule and the transfers add, each alone and both."""
+def _parts(pools: Iterable[str], results: Sequence[Result]) -> tuple[list[list[str]], list[str]]:
+    """Return what the stopping rule and the transfers add, and the pools on which transfers alone answer faster."""
     rows, delayed = [], []
     for pool in pools:
-        risk = next(one.setting.risk for one in results if one.pool == pool.name)
-        mine = [
-            one for one in results if one.pool == pool.name and one.setting == Setting(risk, ladder=one.setting.ladder)
-        ]
+        risk = next(one.setting.risk for one in results if one.pool == pool)
+        mine = [one for one in results if one.pool == pool and one.setting == Setting(risk, ladder=one.setting.ladder)]
         found = {one.setting.ladder: f"{one.served[-1]:.2f}x, {one.total[-1]:.2f}x" for one in mine}
         speed = {one.setting.ladder: one.served[-1] for one in mine}
-        delayed += [pool.name] if speed.get("transfers", 0.0) > speed["all"] else []
+        delayed += [pool] if speed.get("transfers", 0.0) > speed["all"] else []
         parts = [found.get(name, "") for name in ("stop", "transfers", "all")]
-        rows.append((pool.name, f"{risk:.0%}", *(parts if "stop" in found else ["no such rung", parts[2], parts[2]])))
-    lines = ["", "## What the stopping rule and the transfers add"]
-    lines.append("Climbs on a part of the ladder: answers, and with audits, over the whole stream.")
-    if delayed:
-        lines.append(
-            "Rungs are earned in order, so a stopping rule with a risk near the allowed one delays all behind it:"
-        )
-        lines.append(f"on {' and '.join(delayed)}, transfers alone answer faster than both.")
-    return lines + table(("pool", "risk", "stopping rule alone", "transfers alone", "both"), rows, words=1)
+        rows.append([pool, f"{risk:.0%}", *(parts if "stop" in found else ["no such rung", parts[2], parts[2]])])
+    return rows, delayed
 
 
-def describe_ladder(pool: Pool, results: Sequence[Result]) -> list[str]:
+def _ladder(name: str, rungs: Sequence[Mapping[str, Any]], results: Sequence[Result]) -> dict[str, Any]:
     """Return a table of a ladder: risk, speed, and the requests that each rung costs."""
-    mine = [one for one in results if one.pool == pool.name and one.setting == Setting(one.setting.risk)]
-    risks, forwards = np.mean(pool.losses, axis=0), np.sum(pool.forwards, axis=0)
-    heads = (
-        "rung",
-        "recipe",
-        "risk",
-        "fewer forwards",
-        *(f"requests until earned at {one.setting.risk:.0%}" for one in mine),
-    )
+    mine = [one for one in results if one.pool == name and one.setting == Setting(one.setting.risk)]
+    earned = [["-" if count is None else f"{count:,}" for count in one.earned] for one in mine]
     rows = [
-        (
-            str(rung), f"`{recipe}`", f"{risks[rung - 1]:.2%}", f"{forwards[0] / forwards[rung]:.2f}x",
-            *("-" if (cost := one.earned[rung - 1]) is None else f"{cost:,}" for one in mine),
-        )
-        for rung, recipe in enumerate(pool.rungs, 1)
-    ]  # fmt: skip
-    note = 'The median over climbs; "-": fewer than half of them earned the rung.'
-    return ["", f"## {pool.name}", note, *table(heads, rows)]
+        [
+            str(at + 1),
+            f"`{rung['recipe']}`",
+            f"{rung['risk']:.2%}",
+            times(rung["speedup"]),
+            *(one[at] for one in earned),
+        ]
+        for at, rung in enumerate(rungs)
+    ]
+    costs = (f"requests until earned at {one.setting.risk:.0%}" for one in mine)
+    return {"name": name, "headings": " | ".join(["rung | recipe | risk | fewer forwards", *costs]), "rows": rows}
+
+
+def describe_rungs(pool: Pool) -> list[dict[str, Any]]:
+    """Return the recipe, the risk and the speedup of each rung."""
+    risks, forwards = np.mean(pool.losses, axis=0), np.sum(pool.forwards, axis=0)
+    return [
+        {"recipe": recipe, "risk": float(risks[at]), "speedup": float(forwards[0] / forwards[at + 1])}
+        for at, recipe in enumerate(pool.rungs)
+    ]
 
 
 def read_pool(options: argparse.Namespace, name: str) -> Pool:
@@ -379,9 +366,16 @@ def main() -> None:
         settings = [*map(Setting, risks), Setting(risks[0], ahead=1), Setting(risks[0], explore=0.05)]
         settings += [Setting(risks[0], ladder=part) for part in ("stop", "transfers") if pool.free]
         results += [run_climbs(pool, one, options.requests, options.climbs) for one in settings]
-    shown = [next(one for one in results if one.pool == pool.name) for pool in pools]
-    numbers = {"pools": {pool.name: len(pool.losses) for pool in pools}, "climbs": [asdict(one) for one in results]}
-    publish("climb", describe(pools, results, options.climbs), numbers, options, plot(shown))
+    models = " --models DIR --data DIR" if any(pool.name in ANTIBODIES for pool in pools) else ""
+    numbers = {
+        "command": f"python runs/climb.py --tasks {' '.join(pool.name for pool in pools)}{models}",
+        "runs": options.climbs,
+        "pools": {pool.name: len(pool.losses) for pool in pools},
+        "losses": {pool.name: pool.loss for pool in pools},
+        "ladders": {pool.name: describe_rungs(pool) for pool in pools},
+        "climbs": [asdict(one) for one in results],
+    }
+    publish("climb", numbers, options)
 
 
 if __name__ == "__main__":

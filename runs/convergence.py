@@ -9,8 +9,11 @@ Everything is read from the traces of full decodings; those of low-confidence re
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from foretell.errors import RequestError
 from foretell.evaluation.benchmarks.without_suffix import has_suffix
@@ -18,9 +21,8 @@ from foretell.evaluation.intervals import wilson
 from foretell.plots.histograms import HistogramPanel, plot_histograms, progress, share_by
 from foretell.reproduce.paper import CONVERGENCE
 from foretell.reproduce.paper import NAMES as PAPER_NAMES
-from page import command, percent, problems, prose, publish, spread, subject, table
+from page import Numbers, percent, publish, spread, state_of
 from shared import (
-    SEED,
     SIDE,
     benchmark,
     load_study,
@@ -32,10 +34,7 @@ from shared import (
 
 MARKS = (25, 50, 70)
 ORDERS = {"full": "low-confidence", "random": "random"}
-CHANGES = prose(
-    "A change counts where the two 95% intervals do not overlap; where they do, it counts as absent if the intervals",
-    "leave no room for half of the paper's.",
-)
+ALIKE = ("agrees in direction", "no clear change in either")
 EVEN = 1.0  # largest difference, in points, at which the paper's shares count as equal
 
 
@@ -74,12 +73,6 @@ def measure(task: str, suffix: bool, order: str, options: argparse.Namespace) ->
     return Found(task, suffix, order, count, right, progress(first, budget), progress(stays, budget))
 
 
-def cells(one: Found) -> list[str]:
-    shares = [percent(share_by(values, mark)) for values in (one.first, one.stays) for mark in MARKS]
-    interval = spread(*one.interval(50)) if one.first else "-"
-    return [one.title, f"{one.right} of {one.of}", *shares, interval, *map(str, one.paper or ("-", "-"))]
-
-
 def classify_change(rise: float, before: tuple[float, float], after: tuple[float, float]) -> str:
     """Compare the change between two intervals of shares with a rise (or fall) in the paper, in points."""
     up, down = after[0] > before[1], after[1] < before[0]
@@ -91,54 +84,66 @@ def classify_change(rise: float, before: tuple[float, float], after: tuple[float
     return "differs, not half of it here" if most < abs(rise) / 2 else "not decided at this n"
 
 
-def compare_with_paper(low: Found, high: Found, change: str) -> list[str]:
-    """Say whether the share by 50% of the steps changes from `low` to `high` as in the paper, if it has both."""
-    if low.paper is None or high.paper is None:
-        return []
-    state = "nothing to compare"
-    if low.first and high.first:
-        state = classify_change(high.paper[1] - low.paper[1], low.interval(50), high.interval(50))
-    shown = [percent(share_by(one.first, 50)) for one in (low, high)]
-    named = PAPER_NAMES[paper_benchmark(low.task) or ""]
-    theirs = f"the paper reports {low.paper[1]} -> {high.paper[1]} ({named}) by 50% of the steps"
-    return [f"- {change}: {theirs}, here {shown[0]} -> {shown[1]}: {state}."]
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the table's rows, and what the paper says beside them."""
+    found = [Found(**one) for one in numbers["panels"]]
+    silent = [{"title": one.title, "count": one.right - len(one.first)} for one in found if one.right > len(one.first)]
+    tasks = dict.fromkeys(one.task for one in found)
+    beside = {PAPER_NAMES[name]: task for task in tasks if (name := paper_benchmark(task)) and task != name}
+    return {
+        "rows": [_cells(one) for one in found],
+        "silent": silent,
+        "counterparts": ", ".join(f"{name} for {task}" for name, task in beside.items()),
+        "beside": [one for one in map(_compare, *zip(*_pairs(found), strict=True)) if one],
+    }
 
 
-def verdict(found: list[Found]) -> list[str]:
+def _cells(one: Found) -> list[str]:
+    shares = [percent(share_by(values, mark)) for values in (one.first, one.stays) for mark in MARKS]
+    interval = spread(one.interval(50)) if one.first else "-"
+    return [one.title, f"{one.right} of {one.of}", *shares, interval, *map(str, one.paper or ("-", "-"))]
+
+
+def _pairs(found: list[Found]) -> Iterator[tuple[Found, Found, str]]:
+    """Yield pairs of decodings that differ in one choice, and what that choice is."""
     at = {(one.task, one.suffix, one.order): one for one in found}
-    lines = ["## Beside the paper", CHANGES, ""]
     for task in dict.fromkeys(one.task for one in found):
         for order, name in ORDERS.items():
-            lines += compare_with_paper(at[task, False, order], at[task, True, order], f"{task}, {name}, suffix added")
+            yield at[task, False, order], at[task, True, order], f"{task}, {name}, suffix added"
         for suffix, name in ((False, "no suffix"), (True, "suffix")):
-            pair = at[task, suffix, "full"], at[task, suffix, "random"]
-            lines += compare_with_paper(*pair, f"{task}, {name}, random in place of low-confidence")
-    return lines
+            yield (
+                at[task, suffix, "full"],
+                at[task, suffix, "random"],
+                f"{task}, {name}, random instead of low-confidence",
+            )
 
 
-def markdown(found: list[Found], options: argparse.Namespace) -> list[str]:
-    headings = (
-        "decoding", "right", "first, by 25%", "50%", "70%", "to stay, by 25%", "50%", "70%", "95% of first by 50%",
-        "paper, 25%", "paper, 50%",
-    )  # fmt: skip
-    silent = ", ".join(f"{one.right - len(one.first)} of {one.title}" for one in found if one.right > len(one.first))
-    beside = {PAPER_NAMES[name]: task for task in options.tasks if (name := paper_benchmark(task)) and task != name}
-    like = ", ".join(f"{name} for {task}" for name, task in beside.items())
-    return [
-        f"# Early answer convergence, {subject(options)}",
-        "",
-        prose(
-            f"{problems(options)} (seed {SEED}), decoded in full; right answers only, read from the traces, nothing",
-            "stopped early. First: the first step whose draft spells the final answer at the answer's positions (as",
-            "the paper counts). To stay: the step from which it never changes again. Percent of the right answers by",
-            "25%, 50% and 70% of the budget. Without a suffix the answer's positions are those behind the words that",
-            f"the model wrote itself. The paper's columns: LLaDA-8B, first match{f' ({like})' if like else ''}.",
-            command("convergence", options),
-        ),
-        *table(headings, [cells(one) for one in found]),
-        *([f"Right answers left out because no announcement marks their place: {silent}.", ""] if silent else []),
-        *verdict(found),
+def _compare(low: Found, high: Found, what: str) -> dict[str, Any] | None:
+    """Compare the change of the share by 50% of the steps with the paper's, if it has both."""
+    if low.paper is None or high.paper is None:
+        return None
+    said = "nothing to compare"
+    if low.first and high.first:
+        said = classify_change(high.paper[1] - low.paper[1], low.interval(50), high.interval(50))
+    return {
+        "state": state_of(said in ALIKE, "differs" in said),
+        "what": what,
+        "named": PAPER_NAMES[paper_benchmark(low.task) or ""],
+        "theirs": [low.paper[1], high.paper[1]],
+        "ours": [share_by(one.first, 50) for one in (low, high)],
+        "said": said,
+    }
+
+
+def draw(numbers: Numbers) -> Figure:
+    found = [Found(**one) for one in numbers["panels"]]
+    panels = [
+        HistogramPanel(
+            f"{one.title}\n{len(one.first)} right", {"first match": one.first, "stays from there on": one.stays}
+        )
+        for one in found
     ]
+    return plot_histograms(panels, 4, "% of the budget (numbers: the share up to a line)", MARKS)
 
 
 def main() -> None:
@@ -149,18 +154,11 @@ def main() -> None:
     found = [
         measure(task, suffix, order, options) for task in options.tasks for order in ORDERS for suffix in (False, True)
     ]
-    panels = [
-        HistogramPanel(
-            f"{one.title}\n{len(one.first)} right", {"first match": one.first, "stays from there on": one.stays}
-        )
-        for one in found
-    ]
     numbers: dict[str, Any] = {"limit": options.limit, "panels": [asdict(one) for one in found]}
     numbers["shares"] = {
         one.title: {kind: [share_by(values, mark) for mark in MARKS] for kind, values in _kinds(one)} for one in found
     }
-    figure = plot_histograms(panels, 4, "% of the budget (numbers: the share up to a line)", MARKS)
-    publish("convergence", markdown(found, options), numbers, options, figure)
+    publish("convergence", numbers, options)
 
 
 def _kinds(one: Found) -> list[tuple[str, list[float]]]:

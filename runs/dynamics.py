@@ -8,7 +8,6 @@ Uses two full decodings with traces, shared with other scripts; stopping rules a
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +16,8 @@ from foretell.engine.trace import Trace
 from foretell.errors import RequestError
 from foretell.plots.dynamics import plot_dynamics
 from foretell.policies.stop.prophet import Prophet
-from page import command, prose, publish, subject, table
-from shared import SEED, load_study, make_parser, parse_options, run_script
+from page import Numbers, publish
+from shared import load_study, make_parser, parse_options, run_script
 
 STEPS = 3  # steps of the word problem's solution
 EARLY = 0.1  # share of the budget
@@ -68,49 +67,20 @@ def draft_at(case: Case, step: int) -> str:
     return f"`{shown}`" if shown else "(empty)"
 
 
-def verdict(cases: dict[str, Case]) -> list[str]:
-    lines = [
-        "## Beside the paper",
-        "Of the right answers of LLaDA-8B on GSM8K (low-confidence remasking), the paper finds 75.8% first there by",
-        "half of the steps with a suffix and 24.2% without. In this one example:",
-        "",
-    ]
-    for name, case in cases.items():
-        answer, gold = case.record.answer, case.example.gold
-        if case.first_match is None or case.last_change is None:
-            lines.append(f"- {TITLES[name]}: the text states no answer at a place that could be watched.")
-            continue
-        half = "the first" if case.first_match < len(case.trace) / 2 else "the second"
-        right = "right" if case.record.correct else f"wrong (it is {gold}), so the paper would not count it"
-        lines.append(
-            f"- {TITLES[name]}: the final answer {answer} is {right}; it first stood at step {case.first_match + 1} of "
-            f"{len(case.trace)}, in {half} half, and stayed from step {case.last_change + 1} on."
-        )
-    return lines
+def describe_answer(case: Case) -> dict[str, Any]:
+    """Return where the final answer first appeared, and from where on it stayed."""
+    found = {"answer": case.record.answer, "right": case.record.correct, "steps": len(case.trace)}
+    return found | {"first": case.first_match, "stays": case.last_change}
 
 
-def markdown(case: Case, rows: list[list[str]], closing: list[str], options: argparse.Namespace) -> list[str]:
-    what = (
-        f"held-out word problem of {STEPS} steps" if case.benchmark.name == "word" else f"{case.benchmark.name} problem"
-    )
-    prompt = case.example.prompt if isinstance(case.example.prompt, str) else str(case.example.prompt)
-    return [
-        f"# Decoding dynamics, {subject(options)}",
-        "",
-        prose(
-            f'The first {what} under seed {SEED}, decoded in full, once with "The answer is" pinned in front of the',
-            "answer and once with nothing pinned; commits are replayed on the traces. Without a pin the region",
-            "is marked",
-            "after the fact, where the model wrote its answer. One example shows what happens, not how often.",
-            command("dynamics", options),
-        ),
-        "",
-        *(f"> {line}" for line in prompt.splitlines()),
-        "",
-        f"Right: {case.example.gold}",
-        *table(("suffix", "moment", "draft", "step"), rows, words=3),
-        *closing,
+def view(numbers: Numbers) -> dict[str, Any]:
+    rows = [
+        [name, one["moment"], one["text"], f"{one['step']} of {numbers['answers'][name]['steps']}"]
+        for name, found in numbers["moments"].items()
+        for one in found
     ]
+    answers = {TITLES[name]: one for name, one in numbers["answers"].items()}
+    return {"rows": rows, "answers": answers, "task": numbers.get("task", "word"), "chosen": STEPS}
 
 
 def main() -> None:
@@ -121,15 +91,20 @@ def main() -> None:
     pinned = choose_case(load_study(task, options).cases)
     free = {case.example.id: case for case in load_study(f"{task}-free", options).cases}
     cases = {"pinned": pinned, "none": free[pinned.example.id]}
-    rows, kept = [], {}
-    for name, case in cases.items():
-        found = [(what, step + 1, draft_at(case, step)) for what, step in find_moments(case)]
-        kept[name] = [{"moment": what, "step": step, "text": text} for what, step, text in found]
-        rows += [[name, what, text, f"{step} of {len(case.trace)}"] for what, step, text in found]
+    kept = {
+        name: [{"moment": what, "step": step + 1, "text": draft_at(case, step)} for what, step in find_moments(case)]
+        for name, case in cases.items()
+    }
     shown = [(TITLES[name], mark_answer(case)) for name, case in cases.items()]
-    figure = plot_dynamics(shown, make_rules(pinned)[SHOWN])
-    numbers: dict[str, Any] = {"id": pinned.example.id, "gold": pinned.example.gold, "moments": kept}
-    publish("dynamics", markdown(pinned, rows, verdict(cases), options), numbers, options, figure)
+    numbers: dict[str, Any] = {
+        "id": pinned.example.id,
+        "task": task,
+        "prompt": str(pinned.example.prompt).splitlines(),
+        "gold": pinned.example.gold,
+        "moments": kept,
+        "answers": {name: describe_answer(case) for name, case in cases.items()},
+    }
+    publish("dynamics", numbers, options, plot_dynamics(shown, make_rules(pinned)[SHOWN]))
 
 
 if __name__ == "__main__":

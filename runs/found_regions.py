@@ -18,6 +18,8 @@ from itertools import product
 from statistics import quantiles
 from typing import Any, Literal
 
+from matplotlib.figure import Figure
+
 from foretell.certify.replay import Study
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Benchmark
@@ -33,8 +35,8 @@ from foretell.policies.region.fixed import Fixed
 from foretell.policies.region.pattern import Pattern
 from foretell.policies.stop.prophet import Prophet
 from foretell.recipes.text import format_value
-from page import command, percent, prose, publish, spread, subject, table
-from shared import SEED, benchmark, load_study, make_parser, parse_options, rename, run_script
+from page import Numbers, number, percent, publish, read_row, spread, times
+from shared import benchmark, load_study, make_parser, parse_options, rename, run_script
 
 TASKS = ("word", "word-free", "choice", "choice-free", "sudoku", "countdown")
 PUBLIC = ("gsm8k", "gsm8k-free", "mmlu", "mmlu-free")
@@ -181,86 +183,58 @@ def _label(task: str) -> str:
     return task.replace("-free", ", no suffix")
 
 
-def _result(task: str, name: str, one: Result) -> list[str]:
-    row = one.row
-    right = [percent(row.accuracy), spread(row.accuracy_low, row.accuracy_high), f"{row.steps:.1f}"]
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the rows of the three tables."""
+    tasks = numbers["tasks"]
+    return {
+        "batch": LIVE,
+        "live": sum(one["live"] for one in tasks.values()),
+        "equal": sum(one["equal"] for one in tasks.values()),
+        "announcement": ANNOUNCEMENT,
+        "rows": [_result(task, name, one) for task, found in tasks.items() for name, one in found["results"].items()],
+        "moments": [
+            [_label(task), name, *map(percent, (one["first"], one["ever"], one["final"], *one["settled"]))]
+            for task, found in tasks.items()
+            for name, one in found["seen"].items()
+        ],
+        "costs": [row for task, found in tasks.items() for row in _cost(task, found)],
+    }
+
+
+def _result(task: str, name: str, one: Mapping[str, Any]) -> list[str]:
+    row = read_row(one["row"])
+    right = [percent(row.accuracy), spread((row.accuracy_low, row.accuracy_high)), number(row.steps)]
     if name == "full":
         return [_label(task), name, *right, *[""] * 6]
-    speed = [f"{row.step_speedup:.2f}x", f"{one.speed.low:.2f} to {one.speed.high:.2f}", percent(row.settled)]
-    return [_label(task), name, *right, *speed, percent(one.risk), spread(*one.interval), percent(row.lost / row.pairs)]
+    low, high = one["speed"]
+    speed = [times(row.step_speedup), f"{low:.2f} to {high:.2f}", percent(row.settled)]
+    risk = [percent(one["risk"]), spread(one["interval"]), percent(row.lost / row.pairs)]
+    return [_label(task), name, *right, *speed, *risk]
 
 
-def _moment(task: str, name: str, one: RegionStatistics) -> list[str]:
-    return [_label(task), name, *map(percent, (one.first, one.ever, one.final, *one.settled))]
-
-
-def _cost(task: str, one: Found) -> list[list[str]]:
+def _cost(task: str, found: Mapping[str, Any]) -> list[list[str]]:
     rows = []
-    for name, ms in one.step.items():
-        looks = one.seen.get(name)
-        search = ["", ""] if looks is None else [percent(looks.looked), f"{looks.microseconds:.0f}"]
-        rows.append([_label(task), name, f"{ms:.2f}", *search])
+    for name, milliseconds in found["step"].items():
+        seen = found["seen"].get(name)
+        search = ["", ""] if seen is None else [percent(seen["looked"]), f"{seen['microseconds']:.0f}"]
+        rows.append([_label(task), name, f"{milliseconds:.2f}", *search])
     return rows
 
 
-def markdown(found: Mapping[str, Found], options: argparse.Namespace) -> list[str]:
-    live, equal = (sum(getattr(one, name) for one in found.values()) for name in ("live", "equal"))
-    count = f"{options.limit} held-out" if options.own else f"Up to {options.limit}"
-    headings = (
-        "task", "region, gap", "accuracy, %", "95%", "steps", "speedup", "95%", "settled, %", "differs, %", "95%",
-        "lost, %",
-    )  # fmt: skip
-    moments = ("task", "region", "first draft", "ever", "final text", "in place: 25%", "50%", "75%")
-    costs = ("task", "region", "step, ms", "new drafts, %", "a row, us")
-    each = [(task, name, result) for task, one in found.items() for name, result in one.results.items()]
-    return [
-        f"# Answers found on the fly, {subject(options)}",
-        "",
-        prose(
-            f"{count} problems a task (seed {SEED}), decoded in full; Prophet with the paper's thresholds is replayed",
-            "on the traces, by the mean and by the minimum gap, with the answer at its fixed place and found in the",
-            f'draft of each step: behind "{ANNOUNCEMENT}" (delimiter), by a regular expression (pattern); where a task',
-            "has no such words, the pattern is the whole text up to its end. Without the suffix nothing is pinned, and",
-            "there is no fixed place. The bundled tasks have answers of one length each: with the suffix a found",
-            "answer stands where the fixed one does, and what is tried there is whether looking for it changes",
-            f"anything. Of {live} decodings made live, in batches of {LIVE}, {equal} took the same",
-            f"steps to the same answer as the replay. {command('found_regions', options)}",
-        ),
-        "",
-        "## Speed, agreement, risk",
-        prose(
-            "Speedup: full's mean steps over these, with a bootstrap interval. Differs: answers that are not those of",
-            "full decoding of the same window, the risk of stopping, with Wilson's interval; the rest agrees. Lost:",
-            "right in full, wrong at the exit.",
-        ),
-        *table(headings, [_result(*one) for one in each]),
-        "## When it is found",
-        prose(
-            "In % of the decodings; then the share of the budget from which on the region never moves again, in %, for",
-            "the fastest quarter of the decodings, the median and the slowest quarter.",
-        ),
-        *table(moments, [_moment(task, name, one) for task, f in found.items() for name, one in f.seen.items()]),
-        "## What the looking costs",
-        prose(
-            f"The processor's time for a step of {LIVE} rows decoded live, with a rule that",
-            "looks at every step and never fires; the share of steps whose draft is another than the one before, which",
-            "are those that have to be looked through; and the processor's time for that, a row and step.",
-        ),
-        *table(costs, [row for task, one in found.items() for row in _cost(task, one)]),
-    ]
+def draw(numbers: Numbers) -> Figure:
+    return plot_stops({_label(task): _points(found["results"]) for task, found in numbers["tasks"].items()})
 
 
-def points(one: Found) -> list[Stopped]:
-    named = [(name.split(", "), result) for name, result in one.results.items() if name != "full"]
-    return [Stopped(what, how, each.row.step_speedup, each.risk, *each.interval) for (what, how), each in named]
+def _points(results: Mapping[str, Mapping[str, Any]]) -> list[Stopped]:
+    named = [(name.split(", "), one) for name, one in results.items() if name != "full"]
+    return [Stopped(what, how, one["row"]["step_speedup"], one["risk"], *one["interval"]) for (what, how), one in named]
 
 
 def main() -> None:
     options = parse_options(make_parser(__doc__, bundled=TASKS, public=PUBLIC))
     found = {task: measure(task, options) for task in options.tasks}
     numbers: dict[str, Any] = {"limit": options.limit, "tasks": {task: asdict(one) for task, one in found.items()}}
-    figure = plot_stops({_label(task): points(one) for task, one in found.items()})
-    publish("found_regions", markdown(found, options), numbers, options, figure)
+    publish("found_regions", numbers, options)
 
 
 if __name__ == "__main__":

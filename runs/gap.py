@@ -9,6 +9,7 @@ Curves are read from the traces of full decodings; Prophet's exits are replayed 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -18,11 +19,11 @@ from torch import Tensor
 
 from foretell.certify.replay import Case, Study
 from foretell.evaluation.intervals import wilson
-from foretell.plots.gaps import Bin, GapPanel, bin_exits, plot_gaps, quantile_band
+from foretell.plots.gaps import GapPanel, bin_exits, plot_gaps, quantile_band
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from page import command, percent, problems, prose, publish, spread, subject, table
-from shared import SEED, load_study, make_parser, parse_options, run_script
+from page import Numbers, percent, publish, spread
+from shared import load_study, make_parser, parse_options, run_script
 
 REDUCTIONS = ("mean", "min")
 POINTS = (0.0, 0.25, 0.5, 0.75)  # shares of the budget shown in the table
@@ -69,100 +70,75 @@ def growth(one: GapPanel) -> list[tuple[str, str, int, list[list[float]]]]:
     return made
 
 
-def growth_rows(found: dict[str, GapPanel]) -> list[list[str]]:
-    return [
-        [task, reduction, end, str(n), *(f"{middle:.1f} ({low:.1f} to {high:.1f})" for low, middle, high in at)]
-        for task, one in found.items()
-        for reduction, end, n, at in growth(one)
-    ]
-
-
-def _edge(one: Bin) -> str:
-    return f"{one.low:g} to {one.high:g}" if one.high < float("inf") else f"{one.low:g} and more"
-
-
-def reliability_rows(found: dict[str, GapPanel]) -> list[list[str]]:
-    rows = []
-    for task, one in found.items():
-        for reduction, bins in one.bins.items():
-            for each, interval in zip(bins, one.intervals[reduction], strict=True):
-                if interval is not None:
-                    shares = [percent(each.share), spread(*interval)]
-                    rows.append([task, reduction, _edge(each), str(each.n), *shares])
-    return rows
-
-
-def verdict(found: dict[str, GapPanel]) -> list[str]:
-    lines = [
-        "## What this says",
-        prose(
-            "No number of the paper stands beside these. What its rule needs is that a gap above the threshold means",
-            "that full decoding would answer the same; the exits say how often that holds here. Whether the gap also",
-            "tells right answers from wrong ones is tested at the middle of the budget (Mann-Whitney, two-sided,",
-            "at 5%).",
-        ),
-        "",
-    ]
-    for task, one in found.items():
-        for reduction in REDUCTIONS:
-            n, agreed = (sum(getattr(b, name) for b in one.bins[reduction]) for name in ("n", "agreed"))
-            kept = f"{percent(agreed / n)}% of {n} exits agree ({spread(*wilson(agreed, n))})" if n else "no exits"
-            lines.append(f"- {task}, {reduction}: {kept}; {compare_ends(one, reduction)}.")
-    return lines
-
-
-def compare_ends(one: GapPanel, reduction: str) -> str:
+def compare_ends(one: GapPanel, reduction: str) -> dict[str, Any]:
     """Test whether the gap at the middle of the budget differs between right and wrong final answers."""
     middle = one.budget // 2
     right, wrong = ([float(curve[middle]) for curve in one.curves[reduction][end]] for end in ENDS)
     if not right or not wrong:
-        return f"{len(right)} right and {len(wrong)} wrong answers, nothing to compare"
+        return {"counts": [len(right), len(wrong)]}
     p = float(stats.mannwhitneyu(right, wrong).pvalue)
-    larger = median(right) > median(wrong)
-    state = (
-        "not decided at this n" if p >= 0.05 else "larger for right answers" if larger else "smaller for right answers"
-    )
-    return f"median gap {median(right):.1f} for right and {median(wrong):.1f} for wrong answers (p = {p:.2g}): {state}"
+    return {"counts": [len(right), len(wrong)], "medians": [median(right), median(wrong)], "p": p}
+
+
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the rows of both tables, and a line per task and reduction."""
+    tasks = numbers["tasks"]
+    return {
+        "growth_headings": " | ".join(["task | gap | answers that end | n", *(f"at {at:.0%}" for at in POINTS)]),
+        "growth_rows": [
+            [
+                task,
+                row["gap"],
+                row["ends"],
+                str(row["n"]),
+                *(f"{mid:.1f} ({low:.1f} to {high:.1f})" for low, mid, high in row["quantiles"]),
+            ]
+            for task, one in tasks.items()
+            for row in one["growth"]
+        ],
+        "exit_rows": [
+            [
+                task,
+                reduction,
+                _edge(one),
+                str(one["n"]),
+                percent(one["agreed"] / one["n"]),
+                spread(wilson(one["agreed"], one["n"])),
+            ]
+            for task, found in tasks.items()
+            for reduction, bins in found["reliability"].items()
+            for one in bins
+            if one["n"]
+        ],
+        "lines": [_describe(task, reduction, found) for task, found in tasks.items() for reduction in REDUCTIONS],
+    }
+
+
+def _edge(one: Mapping[str, Any]) -> str:
+    return f"{one['low']:g} and more" if one["high"] is None else f"{one['low']:g} to {one['high']:g}"
+
+
+def _describe(task: str, reduction: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    n, agreed = (sum(one[name] for one in found["reliability"][reduction]) for name in ("n", "agreed"))
+    kept = {"share": agreed / n, "interval": wilson(agreed, n)} if n else {}
+    return {"task": task, "reduction": reduction, "n": n, **kept, **found["ends"][reduction]}
 
 
 def thresholds(tau: Staged) -> str:
     return f"{tau.high:g}, {tau.mid:g} and {tau.low:g}"
 
 
-def markdown(found: dict[str, GapPanel], options: argparse.Namespace) -> list[str]:
-    when = [f"at {point:.0%}" for point in POINTS]
-    bars = dict.fromkeys(thresholds(one.tau) for one in found.values())
-    return [
-        f"# The gap, {subject(options)}",
-        "",
-        prose(
-            f"{problems(options)} (seed {SEED}), decoded in full with low-confidence remasking; the gap is read",
-            "from the",
-            "traces and the exits are replayed on them. The gap of the answer region, over all its positions, filled",
-            f"ones included, as the paper's rule has it. {command('gap', options)}",
-        ),
-        "",
-        "## Growth: median (10% to 90%) at shares of the budget",
-        *table(("task", "gap", "answers that end", "n", *when), growth_rows(found), words=3),
-        "## Reliability: the gap at the exit, and agreement with full decoding",
-        prose(
-            f"The thresholds are {' or '.join(bars)}; what exits below the first does so in a later stage. Wilson's",
-            "intervals.",
-        ),
-        *table(("task", "gap", "at the exit", "n", "agrees, %", "95%"), reliability_rows(found), words=3),
-        *verdict(found),
-    ]
-
-
 def main() -> None:
     options = parse_options(make_parser(__doc__))
     found = {task: make_panel(task, options) for task in options.tasks}
-    numbers: dict[str, Any] = {"limit": options.limit, "points": POINTS}
+    numbers: dict[str, Any] = {"limit": options.limit, "points": POINTS, "tasks": {}}
+    numbers["thresholds"] = list(dict.fromkeys(thresholds(one.tau) for one in found.values()))
     for task, one in found.items():
         kept = [dict(zip(("gap", "ends", "n", "quantiles"), row, strict=True)) for row in growth(one)]
         bins = {name: [asdict(each) | {"high": _finite(each.high)} for each in bins] for name, bins in one.bins.items()}
-        numbers[task] = {"growth": kept, "reliability": bins}
-    publish("gap", markdown(found, options), numbers, options, plot_gaps(list(found.values())))
+        ends = {reduction: compare_ends(one, reduction) for reduction in REDUCTIONS}
+        numbers["tasks"][task] = {"growth": kept, "reliability": bins, "ends": ends}
+    publish("gap", numbers, options, plot_gaps(list(found.values())))
 
 
 def _finite(value: float) -> float | None:

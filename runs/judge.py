@@ -9,17 +9,18 @@ command again to resume.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from certified import CONFIDENCE, DRAWS, SPLITS
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.certify.train_judge import JudgeConfig
 from foretell.plots.judge import plot_judge
 from foretell.policies.stop.families import FAMILIES, Family
-from page import command, percent, problems, prose, publish, subject, table
+from page import Numbers, percent, publish
 from rules import Pool, make_rules_parser
 from shared import SEED, parse_options, run_script
 
@@ -56,34 +57,48 @@ def measure_on_other_tasks(pools: Mapping[str, Pool]) -> Found:
     }
 
 
-def cells(kept: Mapping[float, CoverageResult]) -> list[str]:
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the rows of the tables, and how the judge compares with the best other rule."""
+    found, across = read_results(numbers)
+    every = [kept for rules in (*found.values(), across) for one in rules.values() for kept in one.values()]
+    return {
+        "risks": " | ".join(f"{100 * eps:g}%" for eps in RISKS),
+        "rows": [[task, name, *_cells(kept)] for task, mine in found.items() for name, kept in mine.items()],
+        "across_rows": [[name, *_cells(kept)] for name, kept in across.items()],
+        "features": list_weightiest(numbers["importance"]),
+        "tasks": [_compare(task, mine, across) for task, mine in found.items()],
+        "cases": len(every),
+        "held": sum(kept.violations <= 1 - CONFIDENCE for kept in every),
+        "worst": max(kept.violations for kept in every),
+        "broken": sum(kept.above > 1 - CONFIDENCE for kept in every),
+        "worst_above": max(kept.above for kept in every),
+        "confidence": CONFIDENCE,
+        "loss": LOSS,
+    }
+
+
+def read_results(numbers: Numbers) -> tuple[dict[str, Found], Found]:
+    """Return the stored results by task, and those of judges on other tasks."""
+    found = {
+        where: {name: {float(eps): CoverageResult(**one) for eps, one in kept.items()} for name, kept in rules.items()}
+        for where, rules in numbers["rules"].items()
+    }
+    across = found.pop("across")
+    return found, across
+
+
+def _cells(kept: Mapping[float, CoverageResult]) -> list[str]:
     return [f"{one.speedup:.2f}x ({percent(one.risk)}%)" for one in kept.values()]
 
 
-def verdict(found: Mapping[str, Found], across: Found) -> list[str]:
-    lines = ["## What this says"]
-    for task, mine in found.items():
-        at_one = {name: kept[RISKS[0]].speedup for name, kept in mine.items()}
-        best = max(RULES, key=lambda name: at_one[name])
-        away = {name.split(" -> ")[0]: kept[RISKS[0]].speedup for name, kept in across.items()
-                if name.endswith(f"-> {task}") and not name.startswith(f"{task} ")}  # fmt: skip
-        gain = at_one["judge"] / at_one[best] - 1
-        said = "faster than" if gain > 0.02 else "slower than" if gain < -0.02 else "as fast as"
-        others = ", ".join(f"{speed:.2f}x taught on {name}" for name, speed in away.items())
-        lines.append(
-            f"- {task}, at 1%: the judge has {at_one['judge']:.2f}x, {said} the best other rule ({best}, "
-            f"{at_one[best]:.2f}x; within 2% counts as the same)" + (f"; {others}." if others else ".")
-        )
-    every = [kept for rules in (*found.values(), across) for one in rules.values() for kept in one.values()]
-    held = sum(kept.violations <= 1 - CONFIDENCE for kept in every)
-    broken = sum(kept.above > 1 - CONFIDENCE for kept in every)
-    lines.append(
-        f"- Delta is kept in {held} of {len(every)} cases (a rule, where it was taught and used, an eps): at most "
-        f"{percent(max(kept.violations for kept in every))}% of the draws have a rule above eps. The held-out risk, "
-        f"a noisier measure, is above eps in more than delta of the splits in {broken} cases, at most in "
-        f"{percent(max(kept.above for kept in every))}%."
-    )
-    return lines
+def _compare(task: str, mine: Found, across: Found) -> dict[str, Any]:
+    at_one = {name: kept[RISKS[0]].speedup for name, kept in mine.items()}
+    best = max(RULES, key=lambda name: at_one[name])
+    away = {name.split(" -> ")[0]: kept[RISKS[0]].speedup for name, kept in across.items()
+            if name.endswith(f"-> {task}") and not name.startswith(f"{task} ")}  # fmt: skip
+    gain = at_one["judge"] / at_one[best] - 1
+    said = "faster than" if gain > 0.02 else "slower than" if gain < -0.02 else "as fast as"
+    return {"name": task, "judge": at_one["judge"], "said": said, "best": best, "rule": at_one[best], "away": away}
 
 
 def list_weightiest(looks: Mapping[str, Mapping[str, float]], count: int = 5) -> list[list[str]]:
@@ -95,32 +110,10 @@ def list_weightiest(looks: Mapping[str, Mapping[str, float]], count: int = 5) ->
     return rows
 
 
-def markdown(
-    found: Mapping[str, Found], across: Found, looks: Mapping[str, Mapping[str, float]], options: argparse.Namespace
-) -> list[str]:
-    risks = [f"{100 * eps:g}%" for eps in RISKS]
-    rows = [[task, name, *cells(kept)] for task, mine in found.items() for name, kept in mine.items()]
-    return [
-        f"# The judge, {subject(options)}",
-        "",
-        prose(
-            f"{problems(options)} (seed {SEED}), none of which a judge was taught on: those are {options.taught}",
-            f"others a task. {SPLITS} random splits: each rule's bar is chosen on one half for a risk eps at",
-            f"confidence {CONFIDENCE:g} (loss: {LOSS}), speedup in steps and, in brackets, risk are means over the",
-            "other halves. `judge` is a network of 16 units that looks at the answer and at the masks around it,",
-            "`answer only` looks at the answer alone, `logistic` has no units between. How often delta is kept is",
-            f"counted over {DRAWS} calibration sets as large as a half, drawn from all problems with replacement.",
-            command("judge", options),
-        ),
-        *table(("task", "rule", *risks), rows),
-        "## On another task",
-        "The same judge, taught on one task and calibrated and used on another.",
-        *table(("taught -> used", *risks), [[name, *cells(kept)] for name, kept in across.items()], words=1),
-        "## What it looks at",
-        "Log loss gained on problems that the judge was not taught on when one feature is shuffled: the five largest.",
-        *table(("task", "features"), list_weightiest(looks)),
-        *verdict(found, across),
-    ]
+def draw(numbers: Numbers) -> Figure:
+    found, _ = read_results(numbers)
+    speedups = {task: {name: kept[RISKS[0]].speedup for name, kept in mine.items()} for task, mine in found.items()}
+    return plot_judge(numbers["importance"], speedups, RISKS[0])
 
 
 def main() -> None:
@@ -136,8 +129,7 @@ def main() -> None:
         where: {name: {str(eps): asdict(one) for eps, one in kept.items()} for name, kept in rules.items()}
         for where, rules in whole.items()
     }
-    speedups = {task: {name: kept[RISKS[0]].speedup for name, kept in mine.items()} for task, mine in found.items()}
-    publish("judge", markdown(found, across, looks, options), numbers, options, plot_judge(looks, speedups, RISKS[0]))
+    publish("judge", numbers, options)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,13 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from foretell.certify.replay import Case
 from foretell.evaluation.intervals import wilson
 from foretell.plots.histograms import HistogramPanel, plot_histograms, progress, share_after
-from page import command, percent, problems, prose, publish, spread, subject, table
-from shared import SEED, load_study, make_parser, parse_options, run_script
+from page import OPEN, Numbers, percent, publish, spread, state_of
+from shared import load_study, make_parser, parse_options, run_script
 
 LATE = 80  # percent of the steps after which a change is late
 
@@ -48,78 +50,54 @@ def _progress(case: Case) -> list[float]:
     return [] if case.last_change is None else progress([case.last_change], len(case.trace))
 
 
-def rows(one: Found) -> list[list[str]]:
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the table's rows, and what the paper says beside them."""
+    found = [Found(**one) for one in numbers["tasks"]]
+    return {
+        "rows": [row for one in found for row in _rows(one)],
+        "silent": ", ".join(f"{one.silent} of {one.task}" for one in found if one.silent) or "none",
+        "beside": [_compare(one) for one in found],
+    }
+
+
+def _rows(one: Found) -> list[list[str]]:
     made = []
     for end, values in (("right", one.right), ("wrong", one.wrong)):
         middle = f"{median(values):.1f}" if values else "-"
-        late = [percent(share_after(values, LATE)), spread(*one.late(end)) if values else "-"]
+        late = [percent(share_after(values, LATE)), spread(one.late(end)) if values else "-"]
         made.append([one.task, end, str(len(values)), middle, *late])
     return made
 
 
-def verdict(found: list[Found]) -> list[str]:
-    lines = [
-        "## Beside the paper",
-        prose(
-            "The paper reports that wrong answers of LLaDA-8B change late: their last changes pile up in the",
-            "last 20% of",
-            "the steps. Here that counts as found where the interval for wrong answers lies above 20%, which",
-            "even spread",
-            "would give, and above the interval for right ones; as differing where it lies below either.",
-        ),
-        "",
-    ]
-    for one in found:
-        if not one.wrong or not one.right:
-            lines.append(
-                f"- {one.task}: {len(one.right)} right and {len(one.wrong)} wrong answers: nothing to compare."
-            )
-            continue
-        right, wrong = one.late("right"), one.late("wrong")
-        late = wrong[0] > max(right[1], 1 - LATE / 100)
-        differs = wrong[1] < max(right[0], 1 - LATE / 100)
-        state = "agrees" if late else "differs" if differs else "not decided at this n"
-        shares = [percent(share_after(values, LATE)) for values in (one.wrong, one.right)]
-        lines.append(
-            f"- {one.task}: in the last 20% of the steps {shares[0]}% of the wrong answers and {shares[1]}% of the "
-            f"right ones still changed; medians {median(one.wrong):.1f} and {median(one.right):.1f}: {state}."
-        )
-    return lines
+def _compare(one: Found) -> dict[str, Any]:
+    """Say whether wrong answers change later than right ones, as in the paper."""
+    if not one.wrong or not one.right:
+        return {"state": OPEN, "task": one.task, "counts": (len(one.right), len(one.wrong)), "late": None}
+    right, wrong = one.late("right"), one.late("wrong")
+    late, early = wrong[0] > max(right[1], 1 - LATE / 100), wrong[1] < max(right[0], 1 - LATE / 100)
+    return {
+        "state": state_of(late, early),
+        "task": one.task,
+        "late": [share_after(values, LATE) for values in (one.wrong, one.right)],
+        "medians": [median(values) for values in (one.wrong, one.right)],
+    }
 
 
-def markdown(found: list[Found], options: argparse.Namespace) -> list[str]:
-    headings = ("task", "answers that end", "n", "median, %", "in the last 20%", "95%")
-    silent = ", ".join(f"{one.silent} of {one.task}" for one in found if one.silent)
-    return [
-        f"# The answer's last change, {subject(options)}",
-        "",
-        prose(
-            f"{problems(options)} (seed {SEED}), decoded in full with low-confidence remasking; read from the",
-            "traces. The",
-            "last step whose draft changed a token of the final answer, in percent of the steps taken; an answer that",
-            "stood from the first draft on counts as the first step. Intervals are Wilson's.",
-            f"{command('last_change', options)}",
-        ),
-        *table(headings, [row for one in found for row in rows(one)]),
-        f"Left out because they state no answer: {silent or 'none'}.",
-        "",
-        *verdict(found),
-    ]
-
-
-def main() -> None:
-    options = parse_options(make_parser(__doc__))
-    found = [measure(task, options) for task in options.tasks]
+def draw(numbers: Numbers) -> Figure:
     panels = [
         HistogramPanel(
             f"{one.task}\n{len(one.right)} right, {len(one.wrong)} wrong",
             {"answers that end right": one.right, "answers that end wrong": one.wrong},
         )
-        for one in found
+        for one in (Found(**each) for each in numbers["tasks"])
     ]
-    numbers: dict[str, Any] = {"limit": options.limit, "tasks": [asdict(one) for one in found]}
-    figure = plot_histograms(panels, 4, "last change, % of the steps (numbers: the share up to the line)", (LATE,))
-    publish("last_change", markdown(found, options), numbers, options, figure)
+    return plot_histograms(panels, 4, "last change, % of the steps (numbers: the share up to the line)", (LATE,))
+
+
+def main() -> None:
+    options = parse_options(make_parser(__doc__))
+    found = [measure(task, options) for task in options.tasks]
+    publish("last_change", {"limit": options.limit, "tasks": [asdict(one) for one in found]}, options)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ interrupt: run the same command again to resume.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from foretell.errors import RequestError
 from foretell.evaluation.records import Record
@@ -21,11 +23,10 @@ from foretell.evaluation.report import ReportRow, compare
 from foretell.plots.ablations import Point, plot_comparison
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from foretell.reproduce.paper import MAIN
+from foretell.reproduce.paper import LLADA, MAIN
 from foretell.reproduce.paper import NAMES as PAPER_NAMES
-from page import command, percent, points, problems, prose, publish, spread, subject, table
+from page import Numbers, change, number, percent, points, publish, read_row, spread, state_of, times
 from shared import (
-    SEED,
     benchmark,
     evaluation,
     load_records,
@@ -41,6 +42,8 @@ from shared import (
 
 FULL, MEAN, MIN, HALF = NAMES = ("full", "Prophet, mean gap", "Prophet, min gap", "half the budget")
 HOW = {FULL: "live", MEAN: "replayed", MIN: "replayed", HALF: "live"}
+WITHIN = "within the paper's range"
+BATCH = 32  # of runs whose numbers do not say it
 CLOCK = 64  # timed problems per task
 ROUNDING = 0.01  # share of decodings that may differ between runs: other batches round logits differently
 
@@ -91,109 +94,98 @@ def count_agreeing(live: Sequence[Record], others: Sequence[Record]) -> int:
     return sum(known[record.key] == (record.steps, record.answer) for record in live)
 
 
-def cells(task: str, row: ReportRow) -> list[str]:
-    compared = ["", "", ""]
-    if row.recipe != FULL:
-        change = f"{100 * row.difference:+.1f}"
-        compared = [change, points(row.difference_low, row.difference_high), percent(row.agreement)]
-    interval = spread(row.accuracy_low, row.accuracy_high)
-    speed = [f"{row.steps:.1f}", f"{row.step_speedup:.2f}x", f"{row.clock_speedup:.2f}x"]
-    return [task, row.recipe, HOW[row.recipe], str(row.n), percent(row.accuracy), interval, *speed, *compared]
-
-
 def classify_loss(base: ReportRow, row: ReportRow, worst: float) -> str:
     """Compare a change in accuracy with the largest loss in the paper."""
     if base.accuracy <= -worst:
         return "of too few right answers for a loss of that size"
     if row.difference_low >= worst:
-        return "within the paper's range"
+        return WITHIN
     return "a larger loss than any in the paper" if row.difference_high < worst else "not decided at this n"
 
 
 def classify_speed(row: ReportRow, slowest: float, fastest: float) -> str:
     if row.step_speedup < slowest:
         return "slower than any in the paper"
-    return "faster than any in the paper" if row.step_speedup > fastest else "within the paper's range"
+    return "faster than any in the paper" if row.step_speedup > fastest else WITHIN
 
 
-def verdict(found: dict[str, Found], model: str) -> list[str]:
-    paper = MAIN[model]
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the table's rows, and what the paper says beside them."""
+    model = numbers.get("paper_model", LLADA)
+    paper = numbers["paper"][model]
     changes = sorted(after - before for before, after, _ in paper.values())
     speeds = sorted(speed for *_, speed in paper.values())
-    lines = [
-        "## Beside the paper",
-        prose(
-            f"For {model} the paper reports changes from {changes[0]:+.1f} to {changes[-1]:+.1f} points at",
-            f"{speeds[0]:.2f}x to {speeds[-1]:.2f}x. A change here counts as within that range if its interval stays",
-            f"above {changes[0]:+.1f}, as a larger loss if the whole interval lies below.",
-        ),
-        "",
-    ]
-    for task, one in found.items():
-        named = paper_benchmark(task)
-        beside = ""
-        if named is not None:
-            before, after, speed = paper[named]
-            beside = f" The paper's {PAPER_NAMES[named]}: {after - before:+.1f} points at {speed:.2f}x."
-        for row in one.rows[1:3]:
-            change = f"{100 * row.difference:+.1f} points ({points(row.difference_low, row.difference_high)})"
-            lines.append(
-                f"- {task}, {row.recipe}: {change}, {classify_loss(one.rows[0], row, changes[0] / 100)}; "
-                f"{row.step_speedup:.2f}x in steps, {classify_speed(row, speeds[0], speeds[-1])}; the rule ended "
-                f"{row.settled:.0%} of the decodings.{beside}"
-            )
-    return lines
+    found = {task: [read_row(row) for row in one["rows"]] for task, one in numbers["tasks"].items()}
+    tasks = numbers["tasks"].values()
+    bars = {"{high:g}, {mid:g}, {low:g}".format(**one["thresholds"]) for one in tasks}
+    shown = [task for task in found if task in PAPER_NAMES] or list(PAPER_NAMES)
+    return {
+        "rows": [_cells(task, row) for task, rows in found.items() for row in rows],
+        "thresholds": "; ".join(sorted(bars)),
+        "timed": " or ".join(map(str, sorted({one["timed"] for one in tasks}))),
+        "checked": sum(one["checked"] for one in tasks),
+        "equal": sum(one["equal"] for one in tasks),
+        "batch_size": numbers.get("batch_size", BATCH),
+        "paper_model": model,
+        "lowest": changes[0] / 100,
+        "highest": changes[-1] / 100,
+        "slowest": speeds[0],
+        "fastest": speeds[-1],
+        "beside": [
+            _compare(task, rows[0], row, paper, changes[0] / 100, (speeds[0], speeds[-1]))
+            for task, rows in found.items()
+            for row in rows[1:3]
+        ],
+        "paper_headings": "benchmark"
+        + "".join(f" | {one}: {name}" for one in numbers["paper"] for name in ("full", "Prophet", "delta", "speedup")),
+        "paper_rows": [
+            [PAPER_NAMES[name], *(cell for one in numbers["paper"].values() for cell in _paper_cells(*one[name]))]
+            for name in shown
+        ],
+    }
 
 
-def paper_rows(tasks: Sequence[str]) -> list[list[str]]:
-    """Return the paper's rows for the public benchmarks among the tasks, or all rows if there are none."""
-    shown = [task for task in tasks if task in PAPER_NAMES] or list(PAPER_NAMES)
-    rows = []
-    for name in shown:
-        both = [MAIN[model][name] for model in MAIN]
-        rows.append(
-            [
-                PAPER_NAMES[name],
-                *(cell for a, b, s in both for cell in (f"{a:.1f}", f"{b:.1f}", f"{b - a:+.1f}", f"{s:.2f}x")),
-            ]
-        )
-    return rows
+def _cells(task: str, row: ReportRow) -> list[str]:
+    interval = spread((row.accuracy_low, row.accuracy_high))
+    speed = [number(row.steps), times(row.step_speedup), times(row.clock_speedup)]
+    compared = [change(row.difference), points((row.difference_low, row.difference_high)), percent(row.agreement)]
+    return [task, row.recipe, HOW[row.recipe], str(row.n), percent(row.accuracy), interval, *speed,
+            *(["", "", ""] if row.recipe == FULL else compared)]  # fmt: skip
 
 
-def markdown(found: dict[str, Found], options: argparse.Namespace) -> list[str]:
-    headings = (
-        "task", "decoder", "how", "n", "accuracy, %", "95%", "steps", "speedup", "clock", "delta", "95%", "agrees, %",
-    )  # fmt: skip
-    rows = [cells(task, row) for task, one in found.items() for row in one.rows]
-    thresholds = {f"{one.thresholds.high:g}, {one.thresholds.mid:g}, {one.thresholds.low:g}" for one in found.values()}
-    timed_on = sorted({one.timed for one in found.values()})
-    equal, checked = (sum(getattr(one, name) for one in found.values()) for name in ("equal", "checked"))
-    theirs = [f"{model}: {name}" for model in MAIN for name in ("full", "Prophet", "delta", "speedup")]
-    return [
-        f"# Main table, {subject(options)}",
-        "",
-        prose(
-            f"{problems(options)} (seed {SEED}). Full decoding and half the budget were decoded live; both",
-            "Prophets are",
-            "replayed on full decoding's traces, which gives what a live run gives. The clock is that of a live run of",
-            f"all four on the first {' or '.join(map(str, timed_on))} problems of each task, in one process, in",
-            "batches",
-            f"of {options.batch_size}, taking turns; of the {checked} decodings there that can be compared,",
-            f"{equal} took",
-            "the same steps to the same answer.",
-        ),
-        "",
-        prose(
-            "Accuracy with Wilson's 95% interval; delta to full decoding in points, paired, with Tango's 95% interval.",
-            "Speedup: full's mean steps over these; clock: the same of wall-clock time.",
-            "Agrees: answers equal to full decoding's. Both Prophets use the paper's thresholds for the task",
-            f"({'; '.join(sorted(thresholds))}); the mean is the paper's. {command('main_table', options)}",
-        ),
-        *table(headings, rows, words=3),
-        "The paper's own, for comparison:",
-        *table(("benchmark", *theirs), paper_rows(options.tasks), words=1),
-        *verdict(found, paper_model(options)),
-    ]
+def _compare(
+    task: str,
+    base: ReportRow,
+    row: ReportRow,
+    paper: Mapping[str, Sequence[float]],
+    worst: float,
+    speeds: Sequence[float],
+) -> dict[str, Any]:
+    named = paper_benchmark(task)
+    before, after, speed = (0.0, 0.0, 0.0) if named is None else paper[named]
+    lost, quick = classify_loss(base, row, worst), classify_speed(row, *speeds)
+    return {
+        "state": state_of(lost == quick == WITHIN, "loss than" in lost or quick != WITHIN),
+        "task": task,
+        "row": row,
+        "loss": lost,
+        "speed": quick,
+        "named": named and PAPER_NAMES[named],
+        "paper_change": (after - before) / 100,
+        "paper_speed": speed,
+    }
+
+
+def _paper_cells(before: float, after: float, speed: float) -> list[str]:
+    return [f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}", times(speed)]
+
+
+def draw(numbers: Numbers) -> Figure:
+    names = ("recipe", "steps", "accuracy", "accuracy_low", "accuracy_high")
+    groups = {
+        task: [Point(*(row[name] for name in names)) for row in one["rows"]] for task, one in numbers["tasks"].items()
+    }
+    return plot_comparison(groups, "task; mean steps on the bars")
 
 
 def main() -> None:
@@ -201,14 +193,9 @@ def main() -> None:
     parser.add_argument("--clock", type=int, default=CLOCK, help=f"number of timed problems (default: {CLOCK})")
     options = parse_options(parser)
     found = {task: measure(task, options) for task in options.tasks}
-    numbers: dict[str, Any] = {"limit": options.limit, "paper": MAIN}
-    numbers |= {"tasks": {task: asdict(one) for task, one in found.items()}}
-    groups = {
-        task: [Point(row.recipe, row.steps, row.accuracy, row.accuracy_low, row.accuracy_high) for row in one.rows]
-        for task, one in found.items()
-    }
-    figure = plot_comparison(groups, "task; mean steps on the bars")
-    publish("main_table", markdown(found, options), numbers, options, figure)
+    numbers: dict[str, Any] = {"limit": options.limit, "paper": MAIN, "paper_model": paper_model(options)}
+    numbers |= {"batch_size": options.batch_size, "tasks": {task: asdict(one) for task, one in found.items()}}
+    publish("main_table", numbers, options)
 
 
 if __name__ == "__main__":

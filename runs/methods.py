@@ -16,6 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from foretell.engine.engine import BUNDLED
 from foretell.evaluation.records import Record
 from foretell.evaluation.report import ReportRow, compare
@@ -24,8 +26,8 @@ from foretell.plots.frontier import Spot, plot_frontier
 from foretell.reproduce.paper import BEST_SPEEDUP
 from foretell.tasks import TASKS as PROBLEMS
 from long_canvas import measure_long_canvas
-from page import percent, points, publish, spread, table
-from shared import SEED, evaluation, make_parser, parse_options, run_script
+from page import Numbers, change, number, percent, points, publish, read_row, spread, times
+from shared import evaluation, make_parser, parse_options, run_script
 
 LOST = 0.005  # largest loss of accuracy that counts as equal
 SELECT = {"threshold": "threshold", "factor": "factor", "frechet": "frechet"}
@@ -110,112 +112,80 @@ def is_timed(row: ReportRow) -> bool:
     return row.recipe not in RECHECKED and not row.recipe.startswith("SDTT")
 
 
-def cells(task: str, base: ReportRow, row: ReportRow) -> list[str]:
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the rows of all tables, and what they say about combinations."""
+    found = read_rows(numbers)
+    return {
+        "rows": [_cells(task, rows[0], row) for task, rows in found.items() for row in rows],
+        "goals": [_find_fastest(task, rows) for task, rows in found.items()],
+        "best_speedup": BEST_SPEEDUP,
+        "lost": LOST,
+        "combinations": {task: _combine(rows) for task, rows in found.items()},
+        "rechecks": [one for task, rows in found.items() for one in _recheck(task, rows)],
+        "stacks": numbers.get("stacks", {}),
+        "far_rows": numbers["long canvas"],
+    }
+
+
+def read_rows(numbers: Numbers) -> dict[str, list[ReportRow]]:
+    return {task: [read_row(row) for row in numbers[task]] for task in PROBLEMS if task in numbers}
+
+
+def _cells(task: str, base: ReportRow, row: ReportRow) -> list[str]:
     first = row is base
-    change = "" if first else f"{100 * row.difference:+.1f} ({points(row.difference_low, row.difference_high)})"
+    delta = f"{change(row.difference)} ({points((row.difference_low, row.difference_high))})"
     return [
         task,
         row.recipe,
         percent(row.accuracy),
-        spread(row.accuracy_low, row.accuracy_high),
-        change,
+        spread((row.accuracy_low, row.accuracy_high)),
+        "" if first else delta,
         "" if first else percent(row.agreement),
-        f"{row.forwards:.1f}",
-        f"{base.forwards / row.forwards:.2f}x",
-        f"{base.columns / row.columns:.2f}x",
-        f"{row.tokens_per_forward:.2f}",
-        f"{row.clock_speedup:.2f}x" if is_timed(row) else "",
-        "" if row.penalised_speedup is None else f"{row.penalised_speedup:.2f}",
+        number(row.forwards),
+        times(base.forwards / row.forwards),
+        times(base.columns / row.columns),
+        number(row.tokens_per_forward, 2),
+        times(row.clock_speedup) if is_timed(row) else "",
+        "" if row.penalised_speedup is None else number(row.penalised_speedup, 2),
     ]
 
 
-def describe_combinations(rows: list[ReportRow]) -> list[str]:
+def _find_fastest(task: str, rows: list[ReportRow]) -> dict[str, Any]:
+    """Return the fastest row that loses no accuracy."""
+    even = [row for row in rows if row.difference >= -LOST and is_timed(row)]
+    best = max(even, key=lambda row: row.clock_speedup)
+    base = rows[0]
+    saved = {"forwards": base.forwards / best.forwards, "columns": base.columns / best.columns}
+    return {"task": task, "row": best, **saved, "reached": best.clock_speedup >= BEST_SPEEDUP}
+
+
+def _combine(rows: list[ReportRow]) -> dict[str, Any]:
     """Compare what Prophet adds to each method with what it saves alone: do the two multiply?"""
     at = {row.recipe: row for row in rows}
     alone = at["full"].columns / at["full + prophet"].columns
-    if alone < WORTH:
-        return [f"- Prophet alone saves {alone:.2f}x here: there is nothing to multiply."]
     lines = []
     for name, row in at.items():
         with_it = at.get(f"{name} + prophet")
-        if with_it is None or name == "full":
-            continue
-        gain, lost = row.columns / with_it.columns, row.accuracy - with_it.accuracy
-        word = "multiplies" if gain >= 0.9 * alone else "adds less" if gain > 1.02 else "adds nothing"
-        cost = f", and loses {100 * lost:.1f} points more" if lost > LOST else ""
-        lines.append(f"- {name}: {gain:.2f}x on top of it, {alone:.2f}x alone: {word}{cost}.")
-    return lines
+        if with_it is not None and name != "full" and alone >= WORTH:
+            gain, lost = row.columns / with_it.columns, row.accuracy - with_it.accuracy
+            word = "multiplies" if gain >= 0.9 * alone else "adds less" if gain > 1.02 else "adds nothing"
+            lines.append({"name": name, "gain": gain, "word": word, "lost": lost if lost > LOST else None})
+    return {"alone": alone, "lines": lines}
 
 
-def describe_recheck(found: dict[str, list[ReportRow]]) -> list[str]:
-    """Describe the accuracy that `verify=recheck` gains and the forwards that it costs."""
-    lines = []
-    for task, rows in found.items():
-        at = {row.recipe: row for row in rows}
-        for name in (CHECKED, *(one.removesuffix(" + recheck") for one in RECHECKED)):
-            without, checked = at[name], at[f"{name} + recheck"]
-            paid = checked.forwards - without.forwards
-            lines.append(
-                f"- {task}, {name}: {percent(without.accuracy)}% becomes {percent(checked.accuracy)}% for {paid:.1f} "
-                f"more forwards on {without.forwards:.1f}."
-            )
-    return lines
+def _recheck(task: str, rows: list[ReportRow]) -> list[dict[str, Any]]:
+    """Return the accuracy that `verify=recheck` gains and the forwards that it costs."""
+    at = {row.recipe: row for row in rows}
+    names = (CHECKED, *(one.removesuffix(" + recheck") for one in RECHECKED))
+    return [{"task": task, "name": name, "without": at[name], "checked": at[f"{name} + recheck"]} for name in names]
 
 
-def describe_goal(found: dict[str, list[ReportRow]]) -> list[str]:
-    lines = []
-    for task, rows in found.items():
-        even = [row for row in rows if row.difference >= -LOST and is_timed(row)]
-        best = max(even, key=lambda row: row.clock_speedup)
-        said = "reached" if best.clock_speedup >= BEST_SPEEDUP else "not reached"
-        lines.append(
-            f"- {task}: the fastest within {100 * LOST:.1f} points is `{best.recipe}`: {best.clock_speedup:.2f}x by "
-            f"the clock, {rows[0].forwards / best.forwards:.2f}x fewer forwards, "
-            f"{rows[0].columns / best.columns:.2f}x fewer columns, {100 * best.difference:+.1f} points "
-            f"({points(best.difference_low, best.difference_high)}), {percent(best.agreement)}% equal answers. "
-            f"The paper's {BEST_SPEEDUP}x: {said}."
-        )
-    return lines
-
-
-def markdown(
-    found: dict[str, list[ReportRow]], far: list[list[str]], stacks: dict[str, str], options: argparse.Namespace
-) -> list[str]:
-    headings = (
-        "task", "method", "accuracy, %", "95%", "delta (95%)", "agrees, %", "forwards", "fewer forwards",
-        "fewer columns", "tokens per forward", "clock", "penalised speedup",
-    )  # fmt: skip
-    lines = [
-        "# Every way to spend less, alone and with Prophet",
-        "",
-        f"Bundled model, {options.limit} held-out problems a task (seed {SEED}), all decoded live. Accuracy with",
-        "Wilson's interval; delta to full decoding in points, paired, with Tango's 95% interval. Agrees: answers",
-        "equal to full decoding's; a method can change answers and keep the accuracy. Columns: what all",
-        "forward passes computed, which is what a cache or a window saves. Clock: full's wall-clock time over the",
-        "method's, one thread, the methods taking turns in one run; none where a row was",
-        "decoded later. Penalised speedup = step speedup x (accuracy / full's)^4.",
-        "Prophet is with the minimum gap and the paper's thresholds, on a clock of filled tokens where many masks are",
-        "filled a step, unless it says mean.",
-        "`python runs/stack.py && python runs/methods.py`",
-        *table(headings, [cells(task, rows[0], row) for task, rows in found.items() for row in rows]),
-        "## The goal",
-        "The fastest row is named after looking at these problems; `swift` and the best stacks were chosen on others.",
-        "",
-        *describe_goal(found),
-        "",
-    ]
-    for task, rows in found.items():
-        lines += [f"## With Prophet on top: {task}", *describe_combinations(rows), ""]
-    lines += ["## Looking over a commit: what recheck buys", *describe_recheck(found), ""]
-    searched = [f"- {task}: `{text}`" for task, text in stacks.items()]
-    lines += ["## The best stacks", *(searched or ["Not searched (`python runs/stack.py`)."]), ""]
-    return [
-        *lines,
-        "## A long canvas",
-        "The bundled model was not trained for long windows, so this is cost alone: a network with random weights, a",
-        "window of 512 in blocks of 32, a prompt of 64, 64 steps, one row; texts mean nothing.",
-        *table(("recipe", "forwards", "fewer columns", "clock"), far, words=1),
-    ]
+def draw(numbers: Numbers) -> Figure:
+    groups = {
+        task: [Spot(row.recipe, rows[0].columns / row.columns, row.accuracy, row.settled > 0) for row in rows]
+        for task, rows in read_rows(numbers).items()
+    }
+    return plot_frontier(groups, "columns", LOST, SHOWN)
 
 
 def main() -> None:
@@ -223,20 +193,9 @@ def main() -> None:
     with ProcessPoolExecutor(max_workers=options.workers) as pool:
         jobs = {task: pool.submit(measure, task, options) for task in options.tasks}
         found = {task: job.result() for task, job in jobs.items()}
-    far = measure_long_canvas()
-    numbers: dict[str, Any] = {"seed": SEED, "limit": options.limit, "recipes": recipes(), "long canvas": far}
-    numbers |= {task: [asdict(row) for row in rows] for task, rows in found.items()}
-    groups = {
-        task: [Spot(row.recipe, rows[0].columns / row.columns, row.accuracy, row.settled > 0) for row in rows]
-        for task, rows in found.items()
-    }
-    publish(
-        "methods",
-        markdown(found, far, best_stacks(options), options),
-        numbers,
-        options,
-        plot_frontier(groups, "columns", LOST, SHOWN),
-    )
+    numbers: dict[str, Any] = {"limit": options.limit, "recipes": recipes(), "stacks": best_stacks(options)}
+    numbers |= {"long canvas": measure_long_canvas()}
+    publish("methods", numbers | {task: [asdict(row) for row in rows] for task, rows in found.items()}, options)
 
 
 if __name__ == "__main__":

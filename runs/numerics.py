@@ -21,7 +21,7 @@ from certified import CONFIDENCE, DRAWS, SPLITS
 from foretell.certify.coverage import Coverage, CoverageResult, Sets
 from foretell.policies.stop.families import FAMILIES, Family, ranks_family
 from foretell.policies.stop.scales import Ranks
-from page import command, percent, problems, prose, publish, subject, table
+from page import Numbers, percent, publish
 from rules import Pool, make_rules_parser
 from shared import SEED, parse_options, run_script
 
@@ -87,45 +87,28 @@ def measure(task: str, options: argparse.Namespace) -> list[FormatResult]:
     return rows
 
 
-def cells(row: FormatResult) -> list[str]:
-    both = (f"{one.speedup:.2f}x, {percent(one.risk)}%, {percent(one.violations)}%" for one in (row.without, row.again))
-    return [row.task, row.family, row.format, percent(row.agrees), *both]
-
-
-def verdict(rows: list[FormatResult]) -> list[str]:
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the table's rows, and how often delta is kept with and without calibrating again."""
+    rows = [
+        FormatResult(**one | {name: CoverageResult(**one[name]) for name in ("without", "again")})
+        for one in numbers["rows"]
+    ]
     other = [row for row in rows if row.format != "float32"]
     delta = 1 - CONFIDENCE
-    again = [row for row in other if row.again.violations <= delta]
-    without = [row for row in other if row.without.violations <= delta]
-    worst = max(other, key=lambda row: row.without.violations)
-    most = percent(max(row.again.violations for row in other))
-    lines = [
-        f"Calibrated again, delta is kept in {len(again)} of {len(other)} cases (a task, a rule, a format): at most",
-        f"{most}% of the draws have a rule above eps. Without, it is kept in {len(without)} of {len(other)}; the",
-        f"worst is {worst.family} on {worst.task} in {worst.format}: {percent(worst.without.violations)}% of the draws",
-        "above eps. Nothing promises that: a certificate names its dtype and weights, and says so where they differ.",
-    ]
-    return ["## What this says", prose(*lines)]
+    return {
+        "rows": [_cells(row) for row in rows],
+        "confidence": CONFIDENCE,
+        "cases": len(other),
+        "again": sum(row.again.violations <= delta for row in other),
+        "without": sum(row.without.violations <= delta for row in other),
+        "most": max(row.again.violations for row in other),
+        "worst": max(other, key=lambda row: row.without.violations),
+    }
 
 
-def markdown(rows: list[FormatResult], options: argparse.Namespace) -> list[str]:
-    headings = ("task", "rule", "format", "agrees, %", "float32's rule", "calibrated again")
-    return [
-        f"# Numerics, {subject(options)}",
-        "",
-        prose(
-            f"{problems(options)} (seed {SEED}), decoded in full in each format. A rule is certified for a risk of",
-            f"{100 * RISK:g}% at confidence {CONFIDENCE:g}, in float32 or in the format itself, and looked at in the",
-            f"format. On {SPLITS} random halves, with the other half held out: speedup in steps, and risk (another",
-            f"answer than the format's own full decoding). On {DRAWS} calibration sets as large as a half, drawn with",
-            "replacement: the share of them whose rule has a risk above eps over all problems.",
-            'Agrees: full decodings that give float32\'s answer. int8: `quantize="int8"`, the weights',
-            f"between embedding and head. Ranks are fitted on {options.taught} other problems in each format.",
-            command("numerics", options),
-        ),
-        *table(headings, [cells(row) for row in rows], words=3),
-        *verdict(rows),
-    ]
+def _cells(row: FormatResult) -> list[str]:
+    both = (f"{one.speedup:.2f}x, {percent(one.risk)}%, {percent(one.violations)}%" for one in (row.without, row.again))
+    return [row.task, row.family, row.format, percent(row.agrees), *both]
 
 
 def main() -> None:
@@ -133,7 +116,7 @@ def main() -> None:
     rows = [row for task in options.tasks for row in measure(task, options)]
     numbers: dict[str, Any] = {"limit": options.limit, "taught": options.taught, "risk": RISK}
     numbers |= {"splits": SPLITS, "draws": DRAWS}
-    publish("numerics", markdown(rows, options), {**numbers, "rows": [asdict(row) for row in rows]}, options)
+    publish("numerics", {**numbers, "rows": [asdict(row) for row in rows]}, options)
 
 
 if __name__ == "__main__":

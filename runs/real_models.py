@@ -15,6 +15,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,10 @@ from foretell.cli.console import say
 from foretell.engine.engine import Engine, load
 from foretell.errors import ModelError, RequestError
 from foretell.evaluation.intervals import bootstrap, wilson
+from foretell.plots.colours import colours_of
 from foretell.recipes.presets import PRESETS
 from foretell.storage import load_json, read_text, write_file
-from page import percent, prose, publish, spread, table
+from page import Numbers, number, percent, publish, spread, times
 from shared import ROOT, SEED, run_script
 
 FILE = Path("antibodies") / "therapeutic.tsv"
@@ -135,98 +137,54 @@ def measure(found: dict[str, Any], problems: list[Problem]) -> list[dict[str, An
     return rows
 
 
-def markdown(found: dict[str, dict[str, Any]], options: argparse.Namespace) -> list[str]:
-    lines = [
-        "# Antibody models trained by others",
-        "",
-        prose(
-            "Masked language models over antibody sequences, filled in place with `Engine.fill`: Sapiens (Merck, 0.57",
-            "million parameters, heavy and light chains) and AntiBERTy (25.8 million, heavy chains). Neither was",
-            "trained or tuned for diffusion, and nothing here was tuned on them. The sequences are therapeutic",
-            "antibodies (Thera-SAbDab), some of which the models may have seen in training: compare recipes, not",
-            "models. Greedy, float32, one thread, batches of 16. Intervals are 95%: over sequences by bootstrap, for",
-            "whole sequences Wilson's.",
-            f"`{options.command}`",
-        ),
-        "",
-        "- recovery: share of masked residues that equal the original.",
-        "- changed: share of masked residues that differ from full decoding; same: whole sequences that do not.",
-        "- fewer forwards: full's forward passes over the recipe's. CPU time: full's over the recipe's.",
-        "- Recipes with a cache are left out, because these models have none.",
-    ]
-    lines += ["", "Thresholds do not carry over from model to model:", "", *compare(found)]
-    headings = (
-        "recipe",
-        "recovery, %",
-        "95%",
-        "changed, %",
-        "95%",
-        "same, %",
-        "forwards",
-        "fewer forwards",
-        "CPU time",
-    )
-    for title, one in found.items():
-        rows = [
-            [
-                f"`{row['recipe']}`",
-                percent(row["recovery"][0]),
-                spread(*row["recovery"][1:]),
-                f"{100 * row['changed'][0]:.2f}",
-                f"{100 * row['changed'][1]:.2f} to {100 * row['changed'][2]:.2f}",
-                percent(row["same"][0]),
-                f"{row['forwards']:.1f}",
-                f"{row['speedup']:.2f}x",
-                f"{row['cpu']:.2f}x",
-            ]
-            for row in one["rows"]
-        ]
-        lines += ["", f"## {title}, n = {one['n']}", *table(headings, rows, words=1), describe(one["rows"])]
-    return lines
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return one section per model and share of masks."""
+    return {"sections": [_section(title, one["n"], one["rows"]) for title, one in numbers["models"].items()]}
 
 
-def compare(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Say what the same presets do on each model."""
-    lines = []
-    for title, one in found.items():
-        by_name = {row["recipe"]: row for row in one["rows"]}
-        parts = [
-            f"`{name}` {by_name[name]['speedup']:.2f}x with {100 * by_name[name]['changed'][0]:.2f}% changed"
-            for name in ("threshold", "swift", "prophet", "factor")
-            if name in by_name
-        ]
-        lines.append(f"- {title}: {', '.join(parts)}.")
-    return lines
-
-
-def describe(rows: list[dict[str, Any]]) -> str:
-    """Say what the presets save, and what the transfer's threshold alone achieves, without early commit."""
+def _section(title: str, count: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a table, what some presets do, and what the presets and the transfer's threshold achieve at most."""
+    by_name = {row["recipe"]: row for row in rows}
     presets = [row for row in rows if row["recipe"] in PRESETS and row["recipe"] != "full"]
-    idle = [row for row in presets if row["speedup"] < 1.05]
     close = [row for row in presets if row["changed"][0] <= 0.01]
-    best = max(close, key=lambda row: row["speedup"], default=None)
     found = [row for row in rows if row["recipe"].startswith("threshold") and row["changed"][0] <= 0.01]
-    fastest = max(found, key=lambda row: row["speedup"], default=None)
-    return prose(
-        f"Of {len(presets)} presets that run here, {len(idle)} save less than 5%.",
-        "None of them changes at most 1% of the residues."
-        if best is None
-        else f"The fastest that changes at most 1% is `{best['recipe']}` at {best['speedup']:.2f}x.",
-        "No threshold of the transfer keeps that."
-        if fastest is None
-        else f"The fastest threshold that keeps it is `{fastest['recipe']}` at {fastest['speedup']:.2f}x.",
-    )
+    return {
+        "title": title,
+        "n": count,
+        "rows": [_cells(row) for row in rows],
+        "named": [by_name[name] for name in ("threshold", "swift", "prophet", "factor") if name in by_name],
+        "presets": len(presets),
+        "idle": sum(row["speedup"] < 1.05 for row in presets),
+        "best": max(close, key=lambda row: row["speedup"], default=None),
+        "fastest": max(found, key=lambda row: row["speedup"], default=None),
+    }
 
 
-def draw(found: dict[str, dict[str, Any]]) -> Figure:
-    """One panel per model and share: speedup over the share of changed residues."""
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    share, *ends = row["changed"]
+    return [
+        f"`{row['recipe']}`",
+        percent(row["recovery"][0]),
+        spread(row["recovery"][1:]),
+        number(100 * share, 2),
+        " to ".join(number(100 * end, 2) for end in ends),
+        percent(row["same"][0]),
+        number(row["forwards"]),
+        times(row["speedup"]),
+        times(row["cpu"]),
+    ]
+
+
+def draw(numbers: Numbers) -> Figure:
+    """Draw one panel per model and share: speedup over the share of changed residues."""
+    found = numbers["models"]
     columns = min(3, len(found))
     lines = -(-len(found) // columns)
     figure: Figure
     figure, axes = plt.subplots(
         lines, columns, figsize=(4.2 * columns, 3.4 * lines), squeeze=False, layout="constrained"
     )
-    kinds = {"presets": "C0", "transfer threshold": "C1", "fixed steps": "C2"}
+    kinds = colours_of(("presets", "transfer threshold", "fixed steps"))
     for axis in axes.flat[len(found) :]:
         axis.set_axis_off()
     for axis, (title, one) in zip(axes.flat, found.items(), strict=False):
@@ -278,7 +236,7 @@ def main() -> None:
             fills = decode_or_load(name, folder, share, problems, options)
             title = f"{name}, {CHAINS[name]} chains, {share:.0%} masked"
             found[title] = {"n": len(problems), "rows": measure(fills, problems)}
-    publish("real_models", markdown(found, options), {"models": found}, options, draw(found))
+    publish("real_models", {"command": options.command, "models": found}, options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The index of results: one line and command per page, and a list of all differences from the paper.
+"""The index of results: one line and command per page, and what agrees with the paper and what differs.
 
     python runs/results_page.py              # docs/results/README.md; the other scripts update it, too
 
@@ -8,7 +8,6 @@ The list is collected from the pages, so that it cannot contradict them.
 from __future__ import annotations
 
 import argparse
-import re
 import textwrap
 from pathlib import Path
 
@@ -19,9 +18,9 @@ ABOUT = {  # in reading order
         "tiny_proof",
         "The bundled model: accuracy, Prophet at several scales of the thresholds, the gap's scale.",
     ),
-    "main_table": ("main_table", "Main table: full, Prophet by the mean and by the minimum gap, half the budget."),
-    "convergence": ("convergence", "When the right answer is first the model's own, and when it is there to stay."),
-    "dynamics": ("dynamics", "One decoding, position by position and step by step, and its drafts on the way."),
+    "main_table": ("main_table", "Main table: full, Prophet with the mean and the minimum gap, half the budget."),
+    "convergence": ("convergence", "When the right answer first appears, and when it stays."),
+    "dynamics": ("dynamics", "One decoding, position by position and step by step, with its drafts."),
     "last_change": ("last_change", "The last change of right and of wrong answers."),
     "ablations": ("ablations", "Static budgets at two windows, remasking strategies, block lengths, schedules."),
     "gap": ("gap", "How the gap grows, and how far the gap at the exit can be trusted."),
@@ -65,44 +64,38 @@ ABOUT = {  # in reading order
     ),
 }
 BESIDE = "## Beside the paper"
-APART = ("differs", "a larger loss than any in the paper", "slower than any", "faster than any")
-OPEN = ("not decided at this n", "nothing to compare")
-ALIKE = ("agrees", "within the paper's range", "no clear change in either")
+STATES = {  # heading in a page -> heading in the index
+    "Agrees with the paper:": "## What agrees with the paper",
+    "Differs from the paper:": "## What differs from the paper",
+    "Not decided by this many problems:": "## What is not decided by this many problems",
+}
 
 
-def remarks(page: str) -> list[str]:
-    """Return the lines of a page that compare it with the paper."""
-    _, mark, rest = page.partition(BESIDE)
-    return re.findall(r"^- (.+)$", rest.partition("\n## ")[0], flags=re.MULTILINE) if mark else []
-
-
-def sort_remarks(pages: dict[str, str]) -> tuple[list[str], int, int]:
-    """Return the remarks that report a difference, and the numbers of those that agree and that are undecided."""
-    apart, alike, undecided = [], 0, 0
-    for name, page in pages.items():
-        for line in remarks(page):
-            if any(word in line for word in APART):
-                apart.append(f"- [{name}]({name}.md): {line}")
-            elif any(word in line for word in OPEN):
-                undecided += 1
-            else:
-                alike += any(word in line for word in ALIKE)
-    return apart, alike, undecided
+def remarks(page: str) -> dict[str, list[str]]:
+    """Return the lines of a page that compare it with the paper, by the heading that they are listed under."""
+    found: dict[str, list[str]] = {heading: [] for heading in STATES}
+    heading = ""
+    for line in page.partition(BESIDE)[2].partition("\n## ")[0].splitlines():
+        if line in STATES:
+            heading = line
+        elif heading and line.startswith("- "):
+            found[heading].append(line)
+    return found
 
 
 def make_index(pages: dict[str, str]) -> str:
     """Return the text of the index, given the texts of all pages by name."""
     known = [name for name in ABOUT if name in pages]
-    others = sorted(set(pages) - set(ABOUT))
-    apart, alike, undecided = sort_remarks(pages)
+    others = [name for name in pages if name not in ABOUT]
     lines = [
         "# Results",
         "",
         textwrap.fill(
-            "Every page is written by the script beside it, with its numbers as JSON and its picture as PNG and SVG; "
-            "each says what was decoded live and what was replayed on traces. `make study` runs the scripts of the "
-            "paper's study, `make beyond` the others. The same scripts take another model and the public benchmarks: "
-            "`--model FOLDER --tasks gsm8k mmlu`, with the files where FORETELL_DATA says.",
+            "Every page is made from its numbers (JSON) by the script beside it, with a picture; each says what was "
+            "decoded live and what was replayed on traces. `make study` runs the scripts of the paper's study, `make "
+            "beyond` the others; `python runs/pages.py` makes pages again from their numbers. The same scripts take "
+            "another model and the public benchmarks: `--model FOLDER --tasks gsm8k mmlu`, with the files in "
+            "FORETELL_DATA.",
             120,
             break_on_hyphens=False,
         ),
@@ -111,14 +104,14 @@ def make_index(pages: dict[str, str]) -> str:
         "|---|---|---|",
         *(f"| [{name}]({name}.md) | {ABOUT[name][1]} | `python runs/{ABOUT[name][0]}.py` |" for name in known),
         *(f"| [{name}]({name}.md) | {pages[name].splitlines()[0].lstrip('# ')} | |" for name in others),
-        "",
-        "## Where this differs from the paper",
     ]
-    beside = f"{alike} other comparisons come out as in the paper, {undecided} are not decided by this many problems"
-    if not apart and not alike + undecided:
-        return "\n".join([*lines, "Nothing has been compared yet."]) + "\n"
-    listed = ["What comes out otherwise here, in the words of the pages:", "", *apart, ""] if apart else []
-    return "\n".join([*lines, *listed, f"{beside}; each page has its own beside the paper's numbers."]) + "\n"
+    found = {name: remarks(page) for name, page in pages.items()}
+    for heading, title in STATES.items():
+        listed = [
+            f"- [{name}]({name}.md): {line.removeprefix('- ')}" for name, one in found.items() for line in one[heading]
+        ]
+        lines += ["", title, "", *listed] if listed else []
+    return "\n".join(lines) + "\n"
 
 
 def write_index(folder: Path) -> None:

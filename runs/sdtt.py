@@ -11,9 +11,10 @@ interrupt: run the same command again to resume.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from foretell.engine.certificate import model_hash
 from foretell.engine.engine import folder_of
@@ -23,18 +24,14 @@ from foretell.evaluation.report import ReportRow, compare
 from foretell.plots.ablations import Point, plot_comparison
 from foretell.policies.stop.prophet import Prophet
 from foretell.reproduce import paper
-from page import percent, points, problems, prose, publish, spread, table
+from page import Numbers, change, number, percent, points, publish, read_row, spread, times
 from shared import SIDE, benchmark, load_records, load_study, make_parser, parse_options, rename, run_script
 
 FULL, CONTROL, STUDENT = "teacher, full", "teacher, half", "SDTT, half"
+STUDENT_MODEL = "tiny-sdtt"
 RULES = {"mean gap": Prophet(), "min gap": Prophet(reduce="min")}
 NAMES = (FULL, CONTROL, STUDENT, *(f"{who}, {rule}" for who in ("Prophet", "SDTT + Prophet") for rule in RULES))
 SURE = 0.05  # largest p of McNemar's exact test that counts as a difference
-DECIDES = prose(
-    f"Whether there is a difference, the exact test decides: it is called one where p is at most {SURE:g}. The",
-    "interval says how large it may be. The two can part where few pairs differ (right with one decoder, wrong with",
-    "the other): the interval is that of a score test, which is approximate, and the exact test is more cautious.",
-)
 HALF_TEACHER = paper.Result(paper.BUDGETS[256][128], 2.0, 128)
 PAPER = {  # LLaDA-8B on GSM8K, window 256
     FULL: paper.SDTT["teacher"],
@@ -63,19 +60,31 @@ def _student(options: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**vars(options) | {"model": options.student, "decodings": kept})
 
 
-def cells(task: str, row: ReportRow) -> list[str]:
-    compared = [""] * 4
-    if row.recipe != FULL:
-        change, interval = f"{100 * row.difference:+.1f}", points(row.difference_low, row.difference_high)
-        compared = [change, interval, format_p(row.mcnemar_p), percent(row.agreement)]
+def view(numbers: Numbers) -> dict[str, Any]:
+    found = {task: one for task, one in numbers.items() if isinstance(one, dict) and "student_to_half_teacher" in one}
+    return {
+        "student": numbers.get("student", STUDENT_MODEL),
+        "sure": SURE,
+        "rows": [_cells(task, read_row(row)) for task, one in found.items() for row in one["rows"]],
+        "gains": [describe_gain(task, read_row(one["student_to_half_teacher"])) for task, one in found.items()],
+        "paper_rows": [
+            [name, number(accuracy), str(steps), times(speedup)]
+            for name, (accuracy, steps, speedup) in numbers["paper"].items()
+        ],
+    }
+
+
+def _cells(task: str, row: ReportRow) -> list[str]:
+    difference, interval = change(row.difference), points((row.difference_low, row.difference_high))
+    compared = [difference, interval, format_p(row.mcnemar_p), percent(row.agreement)]
     return [
         task,
         row.recipe,
         percent(row.accuracy),
-        spread(row.accuracy_low, row.accuracy_high),
-        f"{row.steps:.1f}",
-        f"{row.step_speedup:.2f}x",
-        *compared,
+        spread((row.accuracy_low, row.accuracy_high)),
+        number(row.steps),
+        times(row.step_speedup),
+        *([""] * 4 if row.recipe == FULL else compared),
     ]
 
 
@@ -83,66 +92,36 @@ def format_p(chance: float) -> str:
     return "< 0.001" if chance < 0.001 else f"{chance:.3f}"
 
 
-def describe_gain(task: str, bought: ReportRow) -> str:
-    """Describe the effect of distillation at equal steps; the exact test decides, even against the interval."""
+def describe_gain(task: str, bought: ReportRow) -> dict[str, Any]:
+    """Return the effect of distillation at equal steps; the exact test decides, even against the interval."""
     chance = mcnemar(bought.lost, bought.won)
-    shown = chance <= SURE
-    said = "no difference is shown at this n"
-    if shown:
-        said = "distilling helped" if bought.won > bought.lost else "distilling did harm"
-    if shown is (bought.difference_low <= 0 <= bought.difference_high):
-        differ = bought.lost + bought.won
-        said += f" (the interval {'holds' if shown else 'leaves out'} 0, but rests on {differ} pairs; the test decides)"
-    change = f"{100 * bought.difference:+.1f} points ({points(bought.difference_low, bought.difference_high)})"
-    return f"- {task}: {change}, {bought.won} won and {bought.lost} lost, exact p {chance:.2f}: {said}."
+    shown, holds = chance <= SURE, bought.difference_low <= 0 <= bought.difference_high
+    helped = bought.won > bought.lost if shown else None
+    return {"task": task, "row": bought, "chance": chance, "helped": helped, "apart": shown is holds, "holds": holds}
 
 
-def markdown(found: dict[str, tuple[list[ReportRow], ReportRow]], options: argparse.Namespace) -> list[str]:
-    headings = ("task", "decoder", "accuracy, %", "95%", "steps", "speedup", "delta", "95%", "exact p", "agrees, %")
-    rows = [cells(task, row) for task, (rows, _) in found.items() for row in rows]
-    theirs = [[name, f"{one.accuracy:.1f}", str(one.steps), f"{one.speedup:.2f}x"] for name, one in PAPER.items()]
-    return [
-        "# Distilling and early commit, bundled model",
-        "",
-        prose(
-            f"{problems(options)}. Teacher: `{options.model}`; student: `{options.student}`, distilled by one round of",
-            "SDTT (`runs/distil_tiny.toml`), always with half the teacher's budget. Rows without Prophet are live,",
-            "those with it are replayed on their traces. Accuracy with Wilson's 95% interval; delta to the full",
-            "teacher in points, paired, with Tango's 95% interval and McNemar's exact p.",
-            "Speedup: full's mean steps over these. Agrees: answers equal to full decoding's. Thresholds 7.5, 5.0,",
-            "2.5. `python runs/sdtt.py`",
-        ),
-        *table(headings, rows),
-        DECIDES,
-        "",
-        "## What distilling bought",
-        "The student against the teacher with the same half budget, on the same problems.",
-        "",
-        *(describe_gain(task, bought) for task, (_, bought) in found.items()),
-        "",
-        "## The paper's rows",
-        "LLaDA-8B on GSM8K, a window of 256; teacher with half the budget: its ablation of static budgets.",
-        *table(("decoder", "accuracy, %", "steps", "speedup"), theirs, words=1),
-    ]
-
-
-def bars(rows: Sequence[ReportRow]) -> list[Point]:
-    return [Point(row.recipe, row.steps, row.accuracy, row.accuracy_low, row.accuracy_high) for row in rows]
+def draw(numbers: Numbers) -> Figure:
+    names = ("recipe", "steps", "accuracy", "accuracy_low", "accuracy_high")
+    groups = {
+        task: [Point(*(row[name] for name in names)) for row in one["rows"]]
+        for task, one in numbers.items()
+        if isinstance(one, dict) and "rows" in one
+    }
+    return plot_comparison(groups, "task; mean steps on the bars")
 
 
 def main() -> None:
     parser = make_parser(__doc__, SIDE)
-    parser.add_argument("--student", default="tiny-sdtt", help="the distilled model (default: tiny-sdtt)")
+    parser.add_argument("--student", default=STUDENT_MODEL, help=f"the distilled model (default: {STUDENT_MODEL})")
     options = parse_options(parser)
     found = {task: measure(task, options) for task in options.tasks}
     theirs = {name: (one.accuracy, one.steps, one.speedup) for name, one in PAPER.items()}
-    numbers: dict[str, Any] = {"limit": options.limit, "paper": theirs}
+    numbers: dict[str, Any] = {"limit": options.limit, "student": options.student, "paper": theirs}
     numbers |= {
         task: {"rows": [asdict(row) for row in rows], "student_to_half_teacher": asdict(bought)}
         for task, (rows, bought) in found.items()
     }
-    figure = plot_comparison({task: bars(rows) for task, (rows, _) in found.items()}, "task; mean steps on the bars")
-    publish("sdtt", markdown(found, options), numbers, options, figure)
+    publish("sdtt", numbers, options)
 
 
 if __name__ == "__main__":

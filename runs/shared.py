@@ -95,7 +95,6 @@ def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
     if options.own:
         torch.set_num_threads(1)
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "foretell"  # makes SVG files reproducible
     return options
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from foretell.evaluation.report import ReportRow, compare
 from foretell.evaluation.run import evaluate
 from methods import LOST, PARALLEL
-from page import percent, publish, table
+from page import Numbers, percent, publish, times
 from shared import evaluation, make_parser, parse_options, run_script
 
 OTHER = 77  # the seed of these problems
@@ -52,21 +52,22 @@ def main() -> None:
     with ProcessPoolExecutor(max_workers=options.workers) as pool:
         jobs = {task: pool.submit(search, task, options) for task in options.tasks}
         found = {task: job.result() for task, job in jobs.items()}
-    best: dict[str, Any] = {}
-    shown = []
+    best = {}
     for task, rows in found.items():
         row = pick(rows)
         saved = rows[0].columns / row.columns
         best[task] = {"recipe": row.recipe, "accuracy": row.accuracy, "full": rows[0].accuracy, "columns saved": saved}
-        shown.append([task, f"`{row.recipe}`", percent(rows[0].accuracy), percent(row.accuracy), f"{saved:.2f}x"])
-    lines = [
-        "# The best stack of each task, as searched",
-        "",
-        f"{options.limit} problems a task (seed {OTHER}, used for nothing else), {len(grid())} stacks each; the choice",
-        "is made on these numbers, so they flatter it. `python runs/stack.py`",
-        *table(("task", "stack", "full, %", "stack, %", "fewer columns"), shown),
-    ]
-    publish("stack", lines, {"seed": OTHER, "limit": options.limit, "best": best}, options)
+    publish("stack", {"seed": OTHER, "limit": options.limit, "stacks": len(grid()), "best": best}, options)
+
+
+def view(numbers: Numbers) -> dict[str, Any]:
+    return {
+        "stacks": numbers.get("stacks", len(grid())),
+        "rows": [
+            [task, f"`{one['recipe']}`", percent(one["full"]), percent(one["accuracy"]), times(one["columns saved"])]
+            for task, one in numbers["best"].items()
+        ],
+    }
 
 
 if __name__ == "__main__":

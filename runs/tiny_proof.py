@@ -26,9 +26,9 @@ from foretell.engine.engine import BUNDLED
 from foretell.evaluation.report import ReportRow, compare
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Staged
-from page import publish, table
+from page import Numbers, publish, read_numbers, render
 from results_page import RESULTS
-from shared import SEED, TASKS, load_study, make_parser, parse_options, run_script
+from shared import TASKS, load_study, make_parser, parse_options, run_script
 
 FREE = ("word-free", "choice-free")  # the same problems without a pinned suffix
 
@@ -102,38 +102,39 @@ def main() -> None:
         if task in TASKS:
             found[task]["rows"] = [asdict(row) for row in replay_rules(one)]
     found["public sudoku"] = public_sudoku(options)
-    lines = markdown(found)
-    publish("tiny", ["# The bundled model, measured", "", *lines], found, options)
+    publish("tiny", found, options)
     if options.own and options.out.resolve() == RESULTS.resolve():
-        text = "\n".join(lines).replace("## ", "### ")
-        card = CARD.read_text(encoding="utf8")
-        card = re.sub(r"(?<=runs/ -->\n).*(?=<!-- end of results -->)", lambda _: f"\n{text}\n", card, flags=re.DOTALL)
-        CARD.write_text(card, encoding="utf8")
+        write_card(RESULTS)
 
 
-def markdown(found: dict[str, Any]) -> list[str]:
-    rules_of = ("task", "rule", "accuracy", "95%", "steps", "speedup", "agrees with full")
-    when = ("task", "right", "first, 25%", "50%", "70%", "to stay, 25%", "50%", "70%")
-    return [
-        f"{found['limit']} held-out problems a task (seed {SEED}), each decoded once in full; the other rows",
-        "are replayed on those traces. Printed by `python runs/tiny_proof.py`. Intervals are Wilson's, 95%.",
-        "",
-        "## Accuracy and steps",
-        *table(rules_of, _rows(found, scaled=False)),
-        found["public sudoku"],
-        "",
-        "## The same rules at other scales of the thresholds (7.5, 5.0, 2.5)",
-        *table(rules_of, _rows(found, scaled=True)),
-        "## Early convergence",
-        "Share of the right answers that were top-1 by 25%, 50% and 70% of the steps, for the first time and to stay.",
-        *table(when, _convergence(found)),
-        "## The gap's scale",
-        "Logit gap at the answer's tokens that are still masked: 5%, 50% and 95% quantiles.",
-        *table(("task", "answers that end", "5%", "median", "95%"), _gaps(found)),
-    ]
+def write_card(folder: Path) -> None:
+    """Write the results into the model's card."""
+    card = re.sub(
+        r"(?<=runs/ -->\n).*(?=<!-- end of results -->)",
+        lambda _: card_results(folder),
+        CARD.read_text(encoding="utf8"),
+        flags=re.DOTALL,
+    )
+    CARD.write_text(card, encoding="utf8")
 
 
-def _rows(found: dict[str, Any], *, scaled: bool) -> list[list[str]]:
+def card_results(folder: Path) -> str:
+    """Return the page without its title, one level of headings lower."""
+    text = render("tiny", read_numbers("tiny", folder)).split("\n", 1)[1].strip()
+    return "\n" + text.replace("## ", "### ") + "\n\n"
+
+
+def view(found: Numbers) -> dict[str, Any]:
+    return {
+        "rows": _rows(found, scaled=False),
+        "scaled_rows": _rows(found, scaled=True),
+        "convergence_rows": _convergence(found),
+        "gap_rows": _gaps(found),
+        "public": found["public sudoku"],
+    }
+
+
+def _rows(found: Numbers, *, scaled: bool) -> list[list[str]]:
     rows = [(task, row) for task in TASKS for row in found[task]["rows"]]
     return [_cells(task, row) for task, row in rows if (" x" in row["recipe"]) is scaled]
 
@@ -145,7 +146,7 @@ def _cells(task: str, row: dict[str, Any]) -> list[str]:
     return [task, row["recipe"], f"{row['accuracy']:.1%}", interval, f"{row['steps']:.1f}", speedup, agrees]
 
 
-def _convergence(found: dict[str, Any]) -> list[list[str]]:
+def _convergence(found: Numbers) -> list[list[str]]:
     rows = []
     for task in (*TASKS, *FREE):
         one = found[task]["convergence"]
@@ -155,7 +156,7 @@ def _convergence(found: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _gaps(found: dict[str, Any]) -> list[list[str]]:
+def _gaps(found: Numbers) -> list[list[str]]:
     return [
         [task, when, *(f"{value:.1f}" for value in quantiles)]
         for task in TASKS

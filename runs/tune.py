@@ -2,6 +2,7 @@
 
     python runs/tune.py --page                           # four bundled tasks; about five hours of processor time
     python runs/tune.py --page --antibody-models sapiens-vh sapiens-vl antiberty --models DIR --data DIR
+    python runs/tune.py --missing                        # measure only what the published page lacks
     python runs/tune.py --page --stored                  # the page of what is measured: published rows, and newer ones
 
 Per task, a pool of independent problems is split into pilot, calibration set and held-out problems, three times. The
@@ -170,11 +171,14 @@ def tune_task(task: str, options: argparse.Namespace) -> dict[str, Any]:
     sizes = (options.pilot, options.calibration)
     found: dict[str, Any] = {"rows": [], "draws": [], "live": None}
     first = min(options.risks, key=lambda one: abs(one - AT))  # the risk of the goals comes first
+    published = read_published(options)["tasks"].get(task, {"rows": []}) if options.missing else {"rows": []}
+    known = {(one["split"], one["eps"]) for one in published["rows"]}
     for number, risk in sorted(
-        product(range(options.splits), options.risks), key=lambda one: (one[0], one[1] != first)
+        product(range(options.splits), options.risks),
+        key=lambda one: (one[0] > 0 and one[1] != first, one[0], one[1] != first),
     ):
         file = out / "results" / f"{options.pool}-{number}-{risk:g}.json"
-        if options.stored and not file.exists():
+        if not file.exists() and (options.stored or (number, risk) in known):
             continue
         if not file.exists():
             say(f"{time.strftime('%H:%M:%S')} {task}, split {number}, risk {risk:.1%}", style="bold")
@@ -183,10 +187,10 @@ def tune_task(task: str, options: argparse.Namespace) -> dict[str, Any]:
             write_file(file, json.dumps(run_split(store, goal, *split(store.bench.examples, number, sizes))))
         row = {"task": task, "split": number, "eps": risk, **load_json(file, "result")}
         found["rows"].append(row)
-        if number == 0:
-            found["draws"] += draw_sets(store, row, sizes, out, stored=options.stored)
-        if number == 0 and risk == first:
+    for row in (one for one in found["rows"] if one["split"] == 0):
+        if row["eps"] == first:
             found["live"] = check_live(store, row, sizes, out, stored=options.stored)
+        found["draws"] += draw_sets(store, row, sizes, out, stored=options.stored)
     for part in ("rows", "draws"):
         found[part].sort(key=lambda one: (one.get("split", 0), one["eps"]))
     return found
@@ -289,7 +293,7 @@ def tune_antibodies(name: str, options: argparse.Namespace) -> list[dict[str, An
     store = ReplayStore(PreparedEvaluation.prepare(what), show_stage)
     sizes = options.antibody_sizes.get(name, (ANTIBODY_PILOT, ANTIBODY_CALIBRATION))
     rows = []
-    for number in range(options.antibody_splits if name != "antiberty" else 3):
+    for number in range(options.antibody_splits):
         pilot, calibration, held = split(store.bench.examples, number, sizes)
         for risk in ANTIBODY_RISKS:
             file = out / "results" / f"{number}-{risk:g}.json"
@@ -311,9 +315,15 @@ def tune_antibodies(name: str, options: argparse.Namespace) -> list[dict[str, An
     return rows
 
 
-def keep_published(found: dict[str, Any], filled: dict[str, Any], file: Path) -> None:
+def read_published(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the results of the published page."""
+    file = options.out / "tune.json"
+    return load_json(file, "results") if file.exists() else {"tasks": {}, "antibodies": {}}
+
+
+def keep_published(found: dict[str, Any], filled: dict[str, Any], options: argparse.Namespace) -> None:
     """Add the rows of the published page that were not measured again."""
-    published = load_json(file, "results") if file.exists() else {"tasks": {}, "antibodies": {}}
+    published = read_published(options)
     for task, old in published["tasks"].items():
         mine = found.setdefault(task, {"rows": [], "draws": [], "live": None})
         for part in ("rows", "draws"):
@@ -348,6 +358,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--antibody-splits", type=int, default=ANTIBODY_SPLITS)
     parser.add_argument("--risks", type=float, nargs="+", default=RISKS)
+    parser.add_argument("--missing", action="store_true", help="measure only what the published page lacks")
     parser.add_argument("--page", action="store_true", help="write the page when everything is measured")
     parser.add_argument("--stored", action="store_true", help="decode nothing: use what is measured or published")
     options = parser.parse_args()
@@ -358,7 +369,7 @@ def main() -> None:
     found = {task: tune_task(task, options) for task in options.tasks}
     filled = {name: tune_antibodies(name, options) for name in options.antibody_models}
     if options.page and options.stored:
-        keep_published(found, filled, options.out / "tune.json")
+        keep_published(found, filled, options)
     if options.page:
         options.out.mkdir(parents=True, exist_ok=True)
         write_page(found, filled, GOALS, ANTIBODY_RISKS, options)

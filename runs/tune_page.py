@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from page import prose, publish, table
+from text_page import prose, publish, table
 
 WAYS = ("stopping rules alone", "transfer alone", "tune")
 COLOURS = {"stopping rules alone": "#8a8a8a", "transfer alone": "#3b78b5", "tune": "#2e9e4f"}

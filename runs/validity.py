@@ -20,7 +20,7 @@ import numpy as np
 from foretell.certify.betting import Array, log_wealths
 from foretell.certify.risk import binomial_p_values, count_certified, p_values, spend
 from foretell.evaluation.intervals import scipy_stats
-from page import prose, publish, table
+from page import Numbers, publish
 from results_page import RESULTS
 from shared import SEED, run_script
 
@@ -95,7 +95,7 @@ class Delay:
     runs: int
 
 
-def draw(rng: np.random.Generator, kind: str, risks: float | Array, shape: tuple[int, ...]) -> Array:
+def draw_losses(rng: np.random.Generator, kind: str, risks: float | Array, shape: tuple[int, ...]) -> Array:
     """Return losses whose means are `risks`. Those that share a random number of the given `shape` are nested."""
     hard = rng.random(shape)
     if kind == "0/1":
@@ -119,7 +119,7 @@ def simulate_ladders(runs: int, rng: np.random.Generator) -> Iterator[LadderCase
                 wrong = dict.fromkeys(tests, 0)
                 for part in chunks(runs, len(risks) * LADDER_LOSSES):
                     shape = (part, 1 if rungs == "nested" else len(risks), LADDER_LOSSES)
-                    losses = draw(rng, kind, risks[:, None], shape)
+                    losses = draw_losses(rng, kind, risks[:, None], shape)
                     for test, graded in tests.items():
                         passed = count_certified(p_values(losses, LADDER_RISK, graded=graded), 1 - DELTA)
                         wrong[test] += int((passed > len(SAFE)).sum())
@@ -131,7 +131,7 @@ def simulate_looks(runs: int, rng: np.random.Generator) -> Iterator[LooksCase]:
     for multiple in LOOKS_TRUE:
         found = {(looks, way): 0 for looks in SCHEDULES for way in ("naive", "spent", "betting")}
         for part in chunks(runs, LOOKS_LOSSES):
-            losses = draw(rng, "0/1", multiple * LOOKS_RISK, (part, LOOKS_LOSSES))
+            losses = draw_losses(rng, "0/1", multiple * LOOKS_RISK, (part, LOOKS_LOSSES))
             errors, wealth = losses.cumsum(axis=1), log_wealths(losses, LOOKS_RISK, "above")
             for looks, counts in SCHEDULES.items():
                 at = np.array(counts)
@@ -152,7 +152,7 @@ def simulate_false_alarms(runs: int, rng: np.random.Generator) -> Iterator[False
         for kind in KINDS if audited < 1 else KINDS[:1]:
             alarms = 0
             for part in chunks(some, audits):
-                losses = draw(rng, kind, ALARM_RISK, (part, audits))
+                losses = draw_losses(rng, kind, ALARM_RISK, (part, audits))
                 peaks = log_wealths(losses, ALARM_RISK, "at most").max(axis=1)
                 alarms += int((peaks >= -math.log(ALARM_LEVEL)).sum())
             yield FalseAlarms(kind, audited, audits, Share(some, alarms))
@@ -165,7 +165,7 @@ def simulate_delays(runs: int, rng: np.random.Generator) -> Iterator[Delay]:
             some, longest = max(1, runs // 5), round(60 * ALARM_RISK / (risk - ALARM_RISK) ** 2) + 200
             first: list[float] = []
             for part in chunks(some, longest):
-                losses = draw(rng, kind, risk, (part, longest))
+                losses = draw_losses(rng, kind, risk, (part, longest))
                 alarms = log_wealths(losses, ALARM_RISK, "at most") >= -math.log(ALARM_LEVEL)
                 first += np.where(alarms.any(axis=1), alarms.argmax(axis=1) + 1, math.inf).tolist()
             # An interpolated quantile between an alarm and none would not be a number.
@@ -173,75 +173,37 @@ def simulate_delays(runs: int, rng: np.random.Generator) -> Iterator[Delay]:
             yield Delay(kind, risk, median, most, some)
 
 
-def markdown(
-    ladders: list[LadderCase], looks: list[LooksCase], false_alarms: list[FalseAlarms], delays: list[Delay], runs: int
-) -> list[str]:
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the rows of all tables, and in how many cases the promise is kept."""
+    ladders = [LadderCase(**one | {"wrong": Share(**one["wrong"])}) for one in numbers["ladders"]]
+    looks = [LooksCase(**one | {"certified": Share(**one["certified"])}) for one in numbers["looks"]]
+    alarms = [FalseAlarms(**one | {"alarms": Share(**one["alarms"])}) for one in numbers["false_alarms"]]
     promised = [(one.wrong, DELTA) for one in ladders]
     promised += [(one.certified, DELTA) for one in looks if one.risk == 1 and one.way != "naive"]
-    promised += [(one.alarms, ALARM_LEVEL) for one in false_alarms]
-    below = sum(share.count <= level * share.runs for share, level in promised)
-    broken = sum(share.interval[0] > level for share, level in promised)
+    promised += [(one.alarms, ALARM_LEVEL) for one in alarms]
     by_case = {(one.looks, one.way, one.risk): one.certified for one in looks}
     always, power = LOOKS_TRUE
-    return [
-        "# Is delta kept? Simulations with known risk",
-        "",
-        prose(
-            "Losses are drawn with a known mean and tested with the functions that `tune`, `generate --risk` and",
-            f"`generate --audit` use. Shares come with exact 95% intervals. In {below} of {len(promised)} cases with a",
-            f"promise the share is at most the promised one, and in {broken} its interval lies above.",
-            "Graded losses are mostly zeros, and otherwise any share up to a half.",
-            f"`python runs/validity.py{'' if runs == RUNS else f' --runs {runs}'}` (seed {SEED})",
-        ),
-        "",
-        "## Ladders",
-        prose(
-            f"{runs} calibration sets of {LADDER_LOSSES} per case, eps {100 * LADDER_RISK:g}%, delta {100 * DELTA:g}%.",
-            "Six rungs; the first three are safe enough to pass nearly always, so that all of delta is left for the",
-            "fourth, whose risk is exactly eps or just above; the last two have 1.5 and 2 times eps. *Nested*: a",
-            "faster rung loses wherever a slower one does. *Wrong*: a rung with a risk of eps or more is certified.",
-        ),
-        *table(
-            ("losses", "rungs", "test", "risk of the fourth rung", "wrong"),
-            [[one.losses, one.rungs, one.test, f"{one.risk:g} eps", str(one.wrong)] for one in ladders],
-            words=3,
-        ),
-        "## Looking again",
-        prose(
-            f"0/1 losses, eps {100 * LOOKS_RISK:g}%, delta {100 * DELTA:g}%, {runs} runs; the rung is certified at the",
-            "first look that allows it. *Naive*: the exact binomial at delta, every time. *Spent*: the same, and the",
-            "k-th look gets 0.8 * 0.2^(k-1) of delta, as in `tune`. *Betting*: at any time, after every loss, up to",
-            "the last look. At a risk of exactly eps the share must not be above delta; at 0.4 eps it is the power.",
-        ),
-        *table(
-            ("looks", "way", "certified at a risk of exactly eps", "certified at 0.4 eps"),
-            [
-                [case, way, str(found), str(by_case[case, way, power])]
-                for (case, way, risk), found in by_case.items()
-                if risk == always
-            ],
-        ),
-        "## The alarm",
-        prose(
-            f'Betting against "the risk is at most {100 * ALARM_RISK:g}%" at level {100 * ALARM_LEVEL:g}%, looked at',
-            f"after every audit. False alarms among {REQUESTS:,} requests whose risk is exactly eps:",
-        ),
-        *table(
-            ("losses", "audited", "audits per run", "runs", "runs with an alarm"),
-            [
-                [one.losses, f"{100 * one.audited:g}%", f"{one.audits:,}", str(one.alarms.runs), str(one.alarms)]
-                for one in false_alarms
-            ],
-        ),
-        "Audits until the alarm, where the risk is above eps from the first audit on:",
-        *table(
-            ("losses", "risk", "median", "95% of the runs", "runs"),
-            [
-                [one.losses, f"{100 * one.risk:g}%", f"{one.median:.0f}", f"{one.most:.0f}", str(one.runs)]
-                for one in delays
-            ],
-        ),
-    ]
+    return {
+        "promised": len(promised),
+        "below": sum(share.count <= level * share.runs for share, level in promised),
+        "broken": sum(share.interval[0] > level for share, level in promised),
+        "sizes": {"ladder": LADDER_LOSSES, "requests": REQUESTS},
+        "risks": {"ladder": LADDER_RISK, "looks": LOOKS_RISK, "alarm": ALARM_RISK},
+        "ladder_rows": [[one.losses, one.rungs, one.test, f"{one.risk:g} eps", str(one.wrong)] for one in ladders],
+        "look_rows": [
+            [case, way, str(found), str(by_case[case, way, power])]
+            for (case, way, risk), found in by_case.items()
+            if risk == always
+        ],
+        "alarm_rows": [
+            [one.losses, f"{100 * one.audited:g}%", f"{one.audits:,}", str(one.alarms.runs), str(one.alarms)]
+            for one in alarms
+        ],
+        "delay_rows": [
+            [one.losses, f"{100 * one.risk:g}%", f"{one.median:.0f}", f"{one.most:.0f}", str(one.runs)]
+            for one in (Delay(**each) for each in numbers["delays"])
+        ],
+    }
 
 
 def main() -> None:
@@ -254,14 +216,17 @@ def main() -> None:
     rng = np.random.default_rng(SEED)
     ladders, looks = [*simulate_ladders(options.runs, rng)], [*simulate_looks(options.runs, rng)]
     false_alarms, delays = [*simulate_false_alarms(options.runs, rng)], [*simulate_delays(options.runs, rng)]
-    numbers: dict[str, Any] = {"runs": options.runs, "delta": DELTA, "alarm_level": ALARM_LEVEL}
+    numbers: dict[str, Any] = (
+        {} if options.runs == RUNS else {"command": f"python runs/validity.py --runs {options.runs}"}
+    )
+    numbers |= {"runs": options.runs, "delta": DELTA, "alarm_level": ALARM_LEVEL}
     numbers |= {
         "ladders": [asdict(one) for one in ladders],
         "looks": [asdict(one) for one in looks],
         "false_alarms": [asdict(one) for one in false_alarms],
         "delays": [asdict(one) for one in delays],
     }
-    publish("validity", markdown(ladders, looks, false_alarms, delays, options.runs), numbers, options)
+    publish("validity", numbers, options)
 
 
 if __name__ == "__main__":

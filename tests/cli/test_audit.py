@@ -198,7 +198,7 @@ def test_a_request_that_fails_is_no_evidence(
         (["--recipe", "TUNED", "--audit", "0.1", "--temperature", "1"], "differ by chance if tokens are sampled"),
         (["--recipe", "TUNED", "--audit", "0.1", "--watch"], "--watch shows one request at a time"),
         (["--recipe", "TUNED", "--audit", "0.1", "--loss", "text"], "certified for the loss answer, not text"),
-        (["--recipe", "TUNED", "--on-drift", "full"], "--on-drift is for audits"),
+        (["--recipe", "TUNED", "--on-drift", "full"], "--on-drift needs --audit without --risk"),
         (["--recipe", "TUNED", "--dtype", "bfloat16", "--on-mismatch", "full", "--audit", "1"], "nothing to audit"),
     ],
 )
@@ -214,4 +214,4 @@ def test_what_cannot_be_audited(
 
 def test_a_log_needs_a_place(run: Run, checkpoint: Path, save: Callable[..., Path]) -> None:
     result = run("generate", checkpoint, "Tom has 3 .", "-r", save(SAFE), "--audit", "1", code=2)
-    assert "the audits need a file for their log" in result.stderr
+    assert "audits need a file for their log" in result.stderr

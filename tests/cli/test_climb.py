@@ -146,10 +146,10 @@ def test_a_stopping_rule_is_replayed_on_every_full_decoding(checkpoint: Path, tm
         (["--risk", "0.1", "--pilot", "0"], "pilot must be at least 1"),
         (["--risk", "0.1", "--ahead", "0"], "ahead must be at least 1"),
         (["--risk", "0.1", "--explore", "2"], "--explore must be from 0 to 1"),
-        (["--risk", "0.1", "--on-drift", "full"], "--on-drift is for audits"),
+        (["--risk", "0.1", "--on-drift", "full"], "--on-drift needs --audit without --risk"),
         (["--risk", "0.1", "--loss", "anser"], "did you mean 'answer'"),
-        (["--explore", "0.1"], "--explore is for climbs: give --risk with it"),
-        (["--loss", "text"], "--loss is for audits and climbs"),
+        (["--explore", "0.1"], "--explore needs --risk"),
+        (["--loss", "text"], "--loss needs --audit or --risk"),
     ],
 )
 def test_what_cannot_be_climbed(run: Run, checkpoint: Path, tmp_path: Path, words: list[str], message: str) -> None:

@@ -63,12 +63,15 @@ def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.parametrize("command", ["fill", "generate"])
 def test_an_interrupted_run_resumes(
-    run: Run, checkpoint: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, checkpoint: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
+    if command == "generate":
+        texts.write_text(f"{WORDS}\nTom owns a zeppelin\nTom has 4 balls.\nAnn has 3 pens.\n")
     out, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
-    run("fill", checkpoint, "--file", texts, "--out", whole, code=1)
-    words = ("fill", checkpoint, "--file", texts, "--out", out)
+    run(command, checkpoint, "--file", texts, "--out", whole, code=1)
+    words = (command, checkpoint, "--file", texts, "--out", out)
     with monkeypatch.context() as patch:
         sizes = interrupt_after(2, patch)
         stopped = run(*words, code=130)
@@ -83,7 +86,7 @@ def test_an_interrupted_run_resumes(
         interrupt_after(9, patch)
         done = run(*words, code=1)
         assert sizes == [4, 2]
-    assert "2 results of an interrupted run kept" in done.stderr
+    assert "resuming: 2 results of an interrupted run found" in done.stderr
     assert without_times(out) == without_times(whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "texts.txt", "whole.jsonl"]
 

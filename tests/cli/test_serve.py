@@ -104,7 +104,7 @@ def test_a_model_of_ones_own_is_told_how_to_be_faster(literate: Path) -> None:
         (("tiny", "--timeout", "0"), "timeout must be from"),
         (("tiny", "--grace", "-1"), "--grace must be from"),
         (("tiny", "--audit", "0.1"), "--audit needs a certified recipe"),
-        (("tiny", "--on-drift", "full"), "--on-drift is for audits"),
+        (("tiny", "--on-drift", "full"), "--on-drift needs --audit"),
         (("tiny", "--cpus", "2"), "--cpus is for replicas"),
         (("tiny", "--max-replicas", "2"), "--max-replicas is for replicas"),
         (("tiny", "--replicas", "0"), "--replicas must be at least 1"),
@@ -163,7 +163,7 @@ def test_what_ray_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_server_in_this_process(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal ends the server and not the process, and what was printed names what was asked for."""
-    real, ports = serve_module.listen, list[int]()
+    real, ports, access = serve_module.listen, list[int](), list[Any]()
 
     def listen(made: Any, host: str, port: int, grace: float, greet: Any) -> None:
         def leave(port: int) -> None:
@@ -171,13 +171,19 @@ def test_a_server_in_this_process(run: Run, tmp_path: Path, monkeypatch: pytest.
             greet(port)
             threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
 
+        assert grace == 7
+        assert made.state.service.limits.max_tokens == 99
+        access.append(made.user_middleware[0].kwargs["access"])
         real(made, host, port, grace, leave)
         assert made.state.service.draining
 
     monkeypatch.setattr(serve_module, "listen", listen)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORETELL_API_KEY", "another")
     words = ("serve", "tiny", "--port", "0", "--host", "0.0.0.0", "--api-key", "secret", "--window", "64")
-    done = run(*words, "--risk", "0.05", "--pilot", "3", "--recipe", "full")
+    more = ("--grace", "7", "--max-tokens", "99", "--cors-origin", "http://there.example")
+    done = run(*words, *more, "--risk", "0.05", "--pilot", "3", "--recipe", "full")
+    assert [(one.key, one.hosts, one.origins) for one in access] == [("secret", (), ("http://there.example",))]
     assert f"serving tiny at http://localhost:{ports[0]}" in done.stderr
     assert "recipe: full at first; faster ones are earned with risk 0.05" in done.stderr
     assert "Bearer $FORETELL_API_KEY" in done.stderr
@@ -189,5 +195,5 @@ def test_hosts_that_are_served() -> None:
         return serve_module._hosts({"host": host, "allowed_host": list(named)})
 
     assert hosts("127.0.0.1") == ("localhost", "127.0.0.1", "::1", "127.0.0.1")
-    assert hosts("0.0.0.0") == ()
+    assert hosts("0.0.0.0") == hosts("::") == ()
     assert hosts("0.0.0.0", "Example.org")[-1] == "example.org"

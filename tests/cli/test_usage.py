@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -44,6 +46,10 @@ def test_help_fits_and_says_everything(command: Any, ctx: Any, columns: int, mon
     assert "…" not in shown
     for text, verbatim in paragraphs(command):
         assert all(line in shown for line in text.splitlines()) if verbatim else text in plain(shown)
+    names = tuple(row.name for rows in sections(command, ctx).values() for row in rows)
+    left = [line[2:] for line in shown.splitlines() if line.startswith("│ ") and line[2] != " "]
+    found = [max((one for one in names if line.startswith(one)), key=len) for line in left]
+    assert sorted(found) == sorted(names), "sentences stay in their column"
     for rows in sections(command, ctx).values():
         for row in rows:
             assert f"{row.name} {row.help}".strip() in plain(shown)
@@ -70,7 +76,7 @@ def test_commands_are_grouped(run: Run) -> None:
 def test_options_are_in_panels() -> None:
     titles = {ctx.command_path: list(sections(command, ctx)) for command, ctx in EVERY}
     assert titles["foretell generate"][:2] == ["Arguments", "Options"]
-    assert "Model and machine" in titles["foretell generate"]
+    assert titles["foretell generate"][-1] == titles["foretell eval"][-1] == "Model and machine"
     longest = max(len(rows) for command, ctx in EVERY for rows in sections(command, ctx).values())
     assert longest <= 15, "a panel is short enough to read"
 
@@ -81,6 +87,14 @@ def test_help_on_a_terminal_has_colours(monkeypatch: pytest.MonkeyPatch) -> None
     assert "\x1b" not in draw(PROGRAM, ROOT)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert "\x1b[1;36m" in draw(PROGRAM, ROOT)
+
+
+def test_help_where_only_ascii_can_be_shown() -> None:
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C", "COLUMNS": "80"}
+    words = [sys.executable, "-m", "foretell", "recipes", "--help"]
+    shown = subprocess.run(words, env=ascii_only, capture_output=True, text=True, check=True).stdout
+    assert "+- Options -" in shown
+    assert "?" not in shown
 
 
 def test_long_names_defaults_and_hidden_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from matplotlib.text import Text
 
 from foretell.engine.request import Layout, Request
 from foretell.engine.trace import Trace
-from foretell.plots import ablations, dynamics, frontier, gaps, histograms, judge, labels, risk, stops
+from foretell.plots import ablations, colours, dynamics, frontier, gaps, histograms, judge, labels, risk, stops
 from foretell.policies.stop.prophet import Prophet
 from foretell.policies.stop.schedules import Linear, Staged
 
@@ -241,18 +241,37 @@ def test_gaps_draw_three_rows_also_when_nothing_ended_wrong() -> None:
     assert (float(threshold[0]), float(threshold[-1])) == (7.5, 2.5)
 
 
-def test_risk_draws_a_column_a_task_and_hides_nothing_below_the_top() -> None:
-    line = risk.Line((1.0, 2.0, 3.0), (0.0, 0.01, 0.5), ((1.2, 0.0), (1.5, 0.01)), (2.0, 0.01), (0.0, 0.04), (0.5, 0.6))
-    wild = replace(line, published=(3.0, 0.5))
-    panels = [risk.RiskPanel("word", {"mean": line, "min": wild}), risk.RiskPanel("choice", {"mean": line})]
-    figure = risk.plot_risk(panels, (0.005, 0.05), 0.05)
+def test_risk_draws_speedups_above_and_broken_promises_below() -> None:
+    panel = risk.RiskPanel("word", {"rule": 2.0, "bound": 3.0}, (0.0, 0.04), (0.5, 0.6))
+    figure = risk.plot_risk([panel, replace(panel, title="choice")], (0.005, 0.05), 0.05, 0.01)
     assert len(figure.axes) == 4
     above, below = figure.axes[0], figure.axes[2]
-    crosses = [one for one in above.lines if one.get_marker() == "x"]
-    assert len(crosses) == 1, "published thresholds off the scale are left out"
-    assert above.get_xlim()[1] == pytest.approx(1.04 * 2.0), "only what is below the top counts"
-    dots: Any = below.lines[0].get_ydata()
-    assert [float(dot) for dot in dots] == [0, 4]
+    assert [text.get_text() for text in above.texts] == ["2.00x", "3.00x"]
+    rule, bound = above.patches
+    bars: list[Any] = list(below.patches)
+    assert rule.get_facecolor() != bound.get_facecolor(), "no rule can reach the bound"
+    assert [bar.get_height() for bar in bars] == [0, 4, 50, 60]
+    assert below.get_ylim() == (0, 100)
+    assert drawn(figure)
+
+
+def test_a_method_has_one_colour_in_all_pictures() -> None:
+    assert colours.colours_of(["full", "Prophet, min", "new"]) == {
+        "full": colours.FULL, "Prophet, min": colours.MIN, "new": colours.BLUE,
+    }  # fmt: skip
+    assert colours.colours_of(["min gap", "mean gap", "mean"])["mean gap"] == colours.MEAN
+    names = [f"method {number}" for number in range(8)]
+    assert len(set(colours.colours_of([*names, "swift"]).values())) == 9, "no other method looks like swift"
+
+
+def test_swift_is_a_star_and_a_small_loss_looks_small() -> None:
+    spots = [frontier.Spot("full", 1.0, 0.95, False), frontier.Spot("swift", 9.0, 0.94, True, (0.92, 0.96))]
+    figure = frontier.plot_frontier({"word": spots}, "columns", 0.01, ("full", "swift"))
+    axes = figure.axes[0]
+    assert [line.get_color() for line in axes.lines if line.get_marker() == "*"] == [colours.SWIFT]
+    low, high = axes.get_ylim()
+    assert high - low > 25, "one point is a small part of the axis"
+    assert "swift" in [text.get_text() for text in figure.legends[0].get_texts()]
     assert drawn(figure)
 
 

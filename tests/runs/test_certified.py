@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -78,15 +79,16 @@ def test_equal_families_are_charged_once(script: Any, found: Any, monkeypatch: p
     assert given[1] == [name for name in script.SHARING if name not in ("prophet-min", "linear-min")]
 
 
-def test_the_picture_shows_draws(script: Any, found: Any) -> None:
+def test_the_picture_shows_speedups_and_draws(script: Any, found: Any) -> None:
     rows = [*script.measure("word", found)]
-    lines = script.make_panel("word", found, rows).lines
-    assert script.BOTH not in lines
-    assert (lines["shared"].speedups, lines["shared"].published) == ([], None)
-    mine = [row for row in rows if row.family == "linear" and row.loss == "answer"]
-    assert lines["linear"].above == [row.certified.violations for row in mine]
-    assert lines["linear"].above_naive == [row.naive.violations for row in mine]
-    assert lines["linear"].published == (pytest.approx(8.0), pytest.approx(15 / 1400))
+    figure = script.draw({"rows": [asdict(row) for row in rows], "ideal": {"word": (3.0, 2.5)}})
+    speedups, broken = figure.axes
+    assert [text.get_text() for text in speedups.texts][::3] == ["2.00x", "2.50x"], "Prophet's, and the bound"
+    shared = [row for row in rows if (row.family, row.loss) == ("shared", "answer")]
+    heights = [bar.get_height() for bar in broken.patches]
+    ways = [[100 * getattr(row, way).violations for row in shared] for way in ("certified", "naive")]
+    assert heights == pytest.approx([*ways[0], *ways[1]])
+    plt.close(figure)
 
 
 def kept(above: float = 0.0, violations: float = 0.0, stops: float = 1.0) -> CoverageResult:
@@ -101,24 +103,26 @@ def test_the_verdict_counts_draws_and_splits(script: Any) -> None:
         result("choice", "a", "success", 0.005, kept(stops=0.0), kept(), None),
         result("choice", "b", "success", 0.05, kept(above=0.06, violations=0.06), kept(above=0.3), None),
     ]
-    draws = script.describe_draws(rows)
-    assert "keep delta in 3 of 4 cases (a task, a family, an eps), 3 of which stop early at all" in draws
-    assert "at worst 6.0% of the draws (b on choice at 5%) have a rule above eps" in draws
-    assert "The naive choice keeps it in 2; at worst 60.0% of the draws (b on word at 2%) do, on average 25.0%" in draws
-    splits = script.describe_splits(rows)
-    assert "in 2 of 4 cases, at worst in 9.0% of the splits (a on word at 1%)" in splits
-    assert "the naive choice in 2, at worst in 50.0% of the splits (a on word at 1%)" in splits
-    assert "a held-out half is a sample itself" in splits
+    draws, splits = (script.count_kept(rows, which) for which in ("violations", "above"))
+    assert (draws["kept"]["certified"], draws["cases"], draws["stops"]) == (3, 4, 3)
+    assert draws["worst"]["certified"] == {"share": 0.06, "family": "b", "task": "choice", "risk": 0.05}
+    assert draws["kept"]["naive"] == 2
+    assert draws["worst"]["naive"] == {"share": 0.6, "family": "b", "task": "word", "risk": 0.02}
+    assert draws["mean"] == pytest.approx(0.25)
+    assert (splits["kept"]["certified"], splits["kept"]["naive"]) == (2, 2)
+    assert splits["worst"]["certified"]["share"] == 0.09
 
 
 def test_the_headline_is_not_the_family_named_after_looking(script: Any, found: Any) -> None:
-    rows = [*script.measure("word", found)]
-    lines = script.verdict(rows, {"word": (3.0, 2.5)})
-    (said,) = (line for line in lines if line.startswith("- answer, word, at 1% / 95%"))
-    assert "prophet-min, Prophet by its smallest gap, has 2.00x; shared 4." in said
+    rows = [asdict(row) for row in script.measure("word", found)]
+    numbers = {"limit": 2800, "draws": 10, "splits": 5, "taught": 5, "shared": script.SHARING, "confidence": 0.95}
+    numbers |= {"parallel": "p", "ideal": {"word": (3.0, 2.5)}, "rows": rows, "seed": 1}
+    page = importlib.import_module("page").render("certified", numbers)
+    (said,) = (line for line in page.splitlines() if line.startswith("- answer, word, at 1% / 95%"))
+    assert "`prophet-min` (Prophet with its smallest gap) has 2.00x; `shared` 4." in said
     assert "(reaches 2x); sched, named the fastest after looking, 16.00x" in said
-    assert "parallel + entropy: 16.00x" in said
-    assert sum("over draws" in line for line in lines) == sum("over splits" in line for line in lines) == 2
+    assert "`parallel + entropy`: 16.00x" in said
+    assert page.count("over draws:") == page.count("over splits:") == 2
 
 
 def test_a_mean_over_some_certified_splits_says_so(script: Any) -> None:
@@ -128,9 +132,9 @@ def test_a_mean_over_some_certified_splits_says_so(script: Any) -> None:
         for name, found in {"prophet-min": kept(), "shared": never, script.BOTH: some}.items()
     ]
     assert [row[2] for row in script.speed_rows(rows, "success")] == ["1.50x", "1.00x", "1.50x (25.0%)"]
-    said = script.describe_speeds({row.family: row.certified for row in rows}, 3.0, 2.5)
-    assert "shared 1.00x (misses 2x)" in said
-    assert said.endswith("1.50x (a mean: 25.0% of the splits certify a rule and have 3.00x, the others 1.00x).")
+    said = script.describe_speeds(rows, "word")["certified"]
+    assert (said["shared"]["some"], said["shared"]["reached"]) == (None, False)
+    assert (said[script.BOTH]["stops"], said[script.BOTH]["some"]) == (0.25, 3.0)
 
 
 def test_the_losses_are_those_of_certificates(script: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -90,8 +90,8 @@ def test_parts_of_a_ladder(script: Any) -> None:
     results = [script.run_climbs(pool, setting, 1500, 2) for setting in settings]
     results[0] = replace(results[0], served=[1.5])
     results[2] = replace(results[2], served=[1.9])
-    assert "on pool, transfers alone answer faster than both." in script.describe_parts([pool], results)
-    assert "delays" not in " ".join(script.describe_parts([pool], [replace(results[0], served=[2.0]), *results[1:]]))
+    assert "on pool, transfers alone answer faster than both." in render(script, pool, results)
+    assert "delays" not in render(script, pool, [replace(results[0], served=[2.0]), *results[1:]])
     assert (stops.rungs, stops.free, stops.forwards[0], stops.losses[1]) == (["b"], [1], [20, 5], [0.0])
     assert (others.rungs, others.free, others.forwards[0], others.losses[1]) == (
         ["a", "c"],
@@ -103,10 +103,16 @@ def test_parts_of_a_ladder(script: Any) -> None:
 
 def test_the_page(script: Any) -> None:
     results = [script.run_climbs(make_pool(script), script.Setting(0.1), 600, 2)]
-    lines = script.describe([make_pool(script)], results, 2)
-    assert "## pool" in lines
-    assert any("`b` | 5.00% | 4.00x" in line for line in lines)
-    page = " ".join(" ".join(lines).split())
+    page = render(script, make_pool(script), results)
+    assert "## pool" in page
+    assert "`b` | 5.00% | 4.00x" in page
     assert "0 of 2 climbs ever used a bad rung; 0.0% in the worst setting, where delta = 5% is allowed" in page
     assert np.isfinite(results[0].served).all()
-    assert script.plot(results).axes
+    assert script.draw({"pools": {"pool": 1}, "climbs": [asdict(one) for one in results]}).axes
+
+
+def render(script: Any, pool: Any, results: Any) -> str:
+    """Return the page on one line."""
+    numbers = {"runs": 2, "pools": {"pool": 200}, "losses": {"pool": "answer"}}
+    numbers |= {"ladders": {"pool": script.describe_rungs(pool)}, "climbs": [asdict(one) for one in results]}
+    return " ".join(importlib.import_module("page").render("climb", numbers).split())

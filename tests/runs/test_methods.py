@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,13 +21,14 @@ def methods(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("methods")
 
 
-def test_agreement_has_a_column(methods: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = list(compare([*FULL, *FAST], ("full", "fast")))
-    monkeypatch.setattr(methods, "describe_combinations", lambda _: [])
-    monkeypatch.setattr(methods, "describe_recheck", lambda _: [])
-    page = methods.markdown({"word": rows}, [], {}, SimpleNamespace(limit=4))
-    headings, _, *shown = [line.strip("| ").split(" | ") for line in page if line.startswith("|")]
+def test_agreement_has_a_column(methods: Any) -> None:
+    rows = [asdict(row) for row in compare([*FULL, *FAST], ("full", "fast"))]
+    words = (methods.CHECKED, *(name.removesuffix(" + recheck") for name in methods.RECHECKED))
+    rows += [rows[0] | {"recipe": name} for word in words for name in (word, f"{word} + recheck") if name != "full"]
+    numbers = {"limit": 4, "seed": 1, "word": rows, "long canvas": []}
+    page = importlib.import_module("page").render("methods", numbers)
+    headings, _, *shown = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
     place = headings.index("agrees, %")
-    full, fast = (line for line in shown if line[0] == "word")
-    assert (full[place], fast[place]) == ("", f"{100 * rows[1].agreement:.1f}") == ("", "50.0")
-    assert "100.0% equal answers" in " ".join(page)
+    full, fast, *_ = (line for line in shown if line[0] == "word")
+    assert (full[place], fast[place]) == ("", f"{100 * rows[1]['agreement']:.1f}") == ("", "50.0")
+    assert "100.0% equal answers" in page

@@ -78,7 +78,7 @@ def test_the_page_says_how_it_was_made(run: Run, checkpoint: Path, monkeypatch: 
     row = script.FormatResult("sudoku", "ranks", "int8", 1.0, kept, kept)
     monkeypatch.setattr(script, "measure", lambda *_: [row])
     page = run("numerics", checkpoint, "--tasks", "sudoku")
-    assert "400 held-out problems a task" in page
+    assert "400 held-out problems per task" in page
     assert "fitted on 100 other problems" in page
     assert "`python runs/numerics.py --model random --tasks sudoku`" in page
     assert "delta is kept in 1 of 1 cases (a task, a rule, a format): at most 3.0% of the draws" in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("kind", ["0/1", "graded"])
 def test_losses_have_the_risk_that_is_planted(script: Any, kind: str) -> None:
     rng, risks = np.random.default_rng(1), np.array([0.02, 0.1])[:, None]
-    nested, alone = (script.draw(rng, kind, risks, (40, rungs, 2000)) for rungs in (1, 2))
+    nested, alone = (script.draw_losses(rng, kind, risks, (40, rungs, 2000)) for rungs in (1, 2))
     for losses in (nested, alone):
         assert losses.shape == (40, 2, 2000)
         assert losses.mean(axis=(0, 2)) == pytest.approx([0.02, 0.1], rel=0.1)
@@ -51,8 +52,9 @@ def test_the_page(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_a_broken_promise_is_said(script: Any) -> None:
-    often = script.Share(1000, 100)
-    case = script.LadderCase("0/1", "nested", 1.0, "betting", often)
-    page = " ".join("\n".join(script.markdown([case], [], [], [], 1000)).split())
+    case = script.LadderCase("0/1", "nested", 1.0, "betting", script.Share(1000, 100))
+    numbers = {"runs": 1000, "delta": 0.05, "alarm_level": 0.01, "seed": 1, "ladders": [asdict(case)]}
+    numbers |= {"looks": [], "false_alarms": [], "delays": []}
+    page = " ".join(importlib.import_module("page").render("validity", numbers).split())
     assert "In 0 of 1 cases with a promise the share is at most the promised one, and in 1 its interval lies" in page
     assert "10.00% (8.21 to 12.03)" in page

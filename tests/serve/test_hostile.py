@@ -74,6 +74,13 @@ def test_a_path_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> Non
     assert "/a%0Areq-1" in line
 
 
+def test_a_long_path_is_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "foretell.serve"):
+        ask(f"/{'a' * 5000}", b"", HOST, method="GET")
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert len(line) < 300
+
+
 def test_a_part_whose_type_is_no_text_is_refused() -> None:
     asked = {"input": [{"role": "user", "content": [{"type": []}]}], "questions": [{"type": "predicate"}]}
     reply = ask("/v1/decisions", json.dumps({"model": "bytes", **asked}).encode(), HOST)

@@ -50,8 +50,8 @@ class AuditOptions:
 
         if given.certificate is None:
             raise RequestError(
-                "--audit needs a certified recipe, which says how large the risk may be: --recipe tuned.json, which "
-                "foretell tune writes; without one, --risk starts with full decoding and earns a faster recipe"
+                "--audit needs a certified recipe, which states its risk: --recipe tuned.json, from foretell tune; "
+                "without one, --risk starts with full decoding and takes faster recipes over once they are proved"
             )
         falls_back = self.on_drift == "full"
         with open_log(self.log) as log:
@@ -84,7 +84,9 @@ class ClimbOptions:
         from foretell.engine.certificate import WINDOW_OPTIONS  # noqa: PLC0415
 
         if given.certificate is not None:
-            raise RequestError("--risk starts with full decoding; a recipe that is certified already takes --audit")
+            raise RequestError(
+                "--risk starts with full decoding and takes no certified recipe; --audit checks a certified one"
+            )
         chosen = {name: getattr(given, name) for name in (*WINDOW_OPTIONS, "chat")}
         options = {name: value for name, value in chosen.items() if value is not None}
         shares = {"explore": self.explore, "rest": self.rest}
@@ -99,10 +101,11 @@ def read_supervision(given: dict[str, Any]) -> AuditOptions | ClimbOptions | Non
     for name, other in needs.items():
         if given[name] is not None and (given[other] is None or (other == "audit" and given["risk"] is not None)):
             option = f"--{name.replace('_', '-')}"
-            raise RequestError(f"{option} is for {'climbs' if other == 'risk' else 'audits'}: give --{other} with it")
+            alone = " without --risk" if other == "audit" else ""
+            raise RequestError(f"{option} needs --{other}{alone}")
     if given["audit"] is None and given["risk"] is None:
         if given["loss"] is not None:
-            raise RequestError("--loss is for audits and climbs: give --audit or --risk with it")
+            raise RequestError("--loss needs --audit or --risk")
         return None
     if given["watch"]:
         raise RequestError("--watch shows one request at a time and cannot be combined with --audit or --risk")
@@ -120,7 +123,7 @@ def _log_of(given: dict[str, Any], name: str, suffix: str) -> Path:
     if log is not None:
         return log
     if given["out"] is None:
-        raise RequestError(f"the audits need a file for their log: give --{name.replace('_', '-')} FILE, or --out")
+        raise RequestError(f"audits need a file for their log: give --{name.replace('_', '-')} FILE or --out FILE")
     out: Path = given["out"]
     return out.with_name(f"{out.name}.{suffix}.jsonl")
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "/help": "show these commands",
-    "/recipe [TEXT]": "show the recipe, or use another one from now on",
-    "/reset": "forget the conversation",
+    "/recipe [TEXT]": "show the recipe, or change it",
+    "/reset": "begin a new conversation",
     "/quit": "leave; so does Ctrl-D",
 }
 PROMPT = "> "
@@ -130,7 +130,7 @@ class Chat:
     def _turn(self, line: str) -> bool:
         """Answer one line. Returns whether that was possible; the conversation is unchanged if not."""
         from foretell.cli.console import out, problem, say  # noqa: PLC0415
-        from foretell.cli.results import summary  # noqa: PLC0415
+        from foretell.cli.watch import ending  # noqa: PLC0415
 
         prompt, options = self.ask(line)
         try:
@@ -143,10 +143,10 @@ class Chat:
         except KeyboardInterrupt as stop:
             if not self.interactive or isinstance(stop, Terminated):
                 raise
-            say("cancelled; the conversation goes on as if you had not asked", style="yellow")
+            say("cancelled; this turn is not part of the conversation", style="yellow")
             return True
         out().print(done.text, markup=False, soft_wrap=True)
-        say(summary(done), style="dim")
+        say(f"{ending(done)} · {done.seconds:.2f} s", style="dim")
         if self.keeps_turns:
             self.turns += [{"role": "user", "content": line}, {"role": "assistant", "content": done.text}]
         return True
@@ -188,7 +188,7 @@ class Chat:
 
         if name == "/reset":
             self.turns = []
-            say("the conversation is forgotten", style="dim")
+            say("a new conversation begins", style="dim")
         elif name == "/recipe":
             self._set_recipe(rest.strip())
         elif name == "/help":
@@ -212,7 +212,6 @@ class Chat:
         from foretell.cli.console import say  # noqa: PLC0415
 
         if self.engine.bundled:
-            say("This model solves four kinds of problems, one per turn:", style="bold")
             self._show_examples()
         elif not self.keeps_turns:
             say("This model has no chat template: it continues each text and sees no earlier ones.", style="bold")
@@ -227,12 +226,17 @@ class Chat:
             self._show_examples()
 
     def _show_examples(self) -> None:
-        from foretell.cli.console import say  # noqa: PLC0415
+        from rich.padding import Padding  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        from foretell.cli.console import err, say  # noqa: PLC0415
         from foretell.cli.demo import choose_problem  # noqa: PLC0415
 
+        console = err()
+        say("This model solves four kinds of problems, one per turn:", style="bold")
         for task in ("word", "choice", "sudoku", "countdown"):
             prompt = choose_problem(task).prompt.replace("\n", " ")
-            say(f"  {prompt}", style="cyan")
+            console.print(Padding(Text(prompt, style="cyan"), (0, 0, 0, 2)), soft_wrap=not console.is_terminal)
 
 
 def find_task(line: str) -> str:

@@ -328,7 +328,7 @@ def deliver(
     with ExitStack() as stack:
         ledger = stack.enter_context(_open_ledger(output, engine, template, asked)) if output.out else None
         if ledger is not None and ledger.lines:
-            say(f"{count(len(ledger.lines), 'result')} of an interrupted run kept", style="dim")
+            say(f"resuming: {count(len(ledger.lines), 'result')} of an interrupted run found", style="dim")
             failed = ledger.failed
             answered = [one for one in asked if str(one.id) in ledger.lines]
             asked = [one for one in asked if str(one.id) not in ledger.lines]

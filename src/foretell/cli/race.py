@@ -111,9 +111,10 @@ def draw_lane(film: Film, canvas: Canvas) -> RenderableType:
     frame = canvas.frame
     if frame is None:
         return Text(f" {film.title} ...", style="dim")
-    done = frame.completion
+    done, text = frame.completion, canvas.text()
+    text.overflow = "crop"  # a row of end tokens, which is one long word
     panel = Panel(
-        canvas.text(),
+        text,
         title=Text(film.title, style="bold"),
         title_align="left",
         border_style="green" if done is not None and frame.settled else "bright_black",

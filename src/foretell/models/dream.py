@@ -101,8 +101,8 @@ DREAM = Family(
     },
     mask="<|mask|>",
     models="Dream 7B Base and Instruct, DiffuCoder, Dream-Coder",
-    checked="equal logits to transformers' Qwen2 without a causal mask, with random weights; the published weights "
-    "were never run",
+    checked="the logits equal those of transformers' Qwen2 without a causal mask, with random weights; the published "
+    "weights were never run",
     ends=("<|endoftext|>", "<|im_end|>"),
     words=_WORDS,
     chat_template=(

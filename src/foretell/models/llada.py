@@ -109,8 +109,8 @@ LLADA = Family(
     },
     mask="<|mdm_mask|>",
     models="LLaDA 8B Base and Instruct, LLaDA 1.5, and models trained with `foretell train`",
-    checked="equal logits to transformers' Llama without a causal mask, with random weights; the published weights "
-    "were never run",
+    checked="the logits equal those of transformers' Llama without a causal mask, with random weights; the published "
+    "weights were never run",
     ends=("<|endoftext|>", "<|eot_id|>"),
     chat_template=(
         "<|startoftext|>"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS = ("#8a8a8a", "#f2a33c", "#3b78b5", "#2e9e4f", "#b5453b", "#7d5ba6", "#3aa6a6", "#8c6d46")
+from foretell.plots.colours import BLACK, BLUE, PALE, PURPLE, colours_of
+
 MARKERS = ("o", "s", "^", "D")
 LABEL = {
     "facecolor": "white",
@@ -43,15 +45,15 @@ def draw_bars(axes: Axes, groups: Groups) -> None:
     """Draw one group of bars per key; the legend names the recipes, the bars show their mean steps."""
     names = [point.name for point in next(iter(groups.values()))]
     width = 0.8 / len(names)
-    for index, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
+    for index, (name, colour) in enumerate(colours_of(names).items()):
         points = [points[index] for points in groups.values()]
         where = [place + (index - (len(names) - 1) / 2) * width for place in range(len(points))]
         shown = [100 * point.accuracy for point in points]
         axes.bar(where, shown, width * 0.94, color=colour, label=name, alpha=0.85)
-        axes.errorbar(where, shown, error_bars(points), fmt="none", ecolor="#333333", elinewidth=0.9)
+        axes.errorbar(where, shown, error_bars(points), fmt="none", ecolor=BLACK, elinewidth=0.9)
         for place, point in zip(where, points, strict=True):
             text = f"{point.steps:.0f}"
-            axes.annotate(text, (place, 2), ha="center", va="bottom", fontsize=6.5, color="#222222", bbox=LABEL)
+            axes.annotate(text, (place, 2), ha="center", va="bottom", fontsize=6.5, color=BLACK, bbox=LABEL)
     axes.set_xticks(range(len(groups)), list(groups))
     axes.set(ylabel="accuracy, %", ylim=(0, 102))
     _style_axes(axes)
@@ -60,14 +62,18 @@ def draw_bars(axes: Axes, groups: Groups) -> None:
 
 def draw_budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
     """Draw accuracy against static budgets, one line per window; `stopped` holds the points with early stopping."""
-    for colour, (window, points) in zip(COLOURS[2:], lines.items(), strict=False):
+    for colour, (window, points) in zip((BLUE, PURPLE), lines.items(), strict=False):
         xs, ys = [point.steps for point in points], [100 * point.accuracy for point in points]
         axes.plot(xs, ys, color=colour, marker=".", linewidth=1.3, label=f"{window}: static")
         axes.errorbar(xs, ys, error_bars(points), fmt="none", ecolor=colour, elinewidth=0.8)
-        for marker, point in zip(("X", "*"), stopped[window], strict=False):
+        for point in stopped[window]:
+            look: dict[str, Any] = {
+                "color": colours_of([point.name])[point.name],
+                "markeredgecolor": colour,
+                "markeredgewidth": 1.4,
+            }
             label = f"{window}: {point.name}"
-            axes.plot(point.steps, 100 * point.accuracy, marker, color=colour, markersize=8, label=label)
-            axes.lines[-1].set_markeredgecolor("#222222")
+            axes.plot(point.steps, 100 * point.accuracy, "D", markersize=7, label=label, **look)
     axes.set_xscale("log", base=2)
     ticks = sorted({round(point.steps) for points in lines.values() for point in points})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
@@ -80,13 +86,13 @@ def draw_budgets(axes: Axes, lines: Groups, stopped: Groups) -> None:
 
 def draw_against_steps(axes: Axes, groups: Groups) -> None:
     """Draw accuracy against mean steps: one marker per recipe, one colour per group."""
-    for colour, (group, points) in zip(COLOURS[1:], groups.items(), strict=False):
+    for (group, points), colour in zip(groups.items(), colours_of(groups).values(), strict=True):
         for marker, point in zip(MARKERS, points, strict=False):
             x, y = point.steps, 100 * point.accuracy
             axes.errorbar(x, y, error_bars([point]), fmt="none", ecolor=colour, elinewidth=0.8)
             axes.plot(x, y, marker, color=colour, markersize=6, label=f"{point.name}, {group}")
-    axes.set(xlabel="mean steps", ylabel="accuracy, %")
-    axes.margins(0.12)
+    axes.set(xlabel="mean steps", ylabel="accuracy, %", ylim=(0, 102))
+    axes.margins(x=0.12)
     _style_axes(axes)
     axes.legend(fontsize=6.5, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
@@ -116,5 +122,5 @@ def plot_comparison(groups: Groups, xlabel: str) -> Figure:
 def _style_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)
+    axes.grid(axis="y", color=PALE, linewidth=0.7)
     axes.set_axisbelow(True)

@@ -21,7 +21,7 @@ METHODS = {  # as recipes, tables and families of stopping rules name them
     ),
     **dict.fromkeys(("swift", "tune"), SWIFT),
     **dict.fromkeys(("half the budget", "teacher, half", "static"), BLUE),
-    "SDTT + Prophet, mean gap": BROWN, "SDTT + Prophet, min gap": TEAL,
+    "SDTT, half": PINK, "SDTT + Prophet, mean gap": BROWN, "SDTT + Prophet, min gap": TEAL,
     "linear": OLIVE, "linear-min": TEAL, "log-odds": "#5b8fd6", "stable": BROWN, "entropy": RED, "persistence": PINK,
     "sched": "#a6c34c", "judge": BLACK, "judge, answer only": "#6b6b6b", "judge, logistic": "#b0b0b0",
 }  # fmt: skip

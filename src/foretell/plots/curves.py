@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-COLOURS = ("#3b78b5", "#f2a33c", "#2e9e4f", "#c0392b", "#7b5ea7", "#8a8a8a")
+from foretell.plots.colours import colours_of
 
 
 def plot_curves(log: Sequence[Mapping[str, Any]]) -> Figure:
@@ -18,9 +17,7 @@ def plot_curves(log: Sequence[Mapping[str, Any]]) -> Figure:
     left, right = figure.subplots(1, 2)
     for axes, kind in ((left, "loss"), (right, "accuracy")):
         lines = [line for line in log if kind in line]
-        for colour, task in zip(
-            cycle(COLOURS), dict.fromkeys(name for line in lines for name in line[kind]), strict=False
-        ):
+        for task, colour in colours_of(name for line in lines for name in line[kind]).items():
             points = [(line["step"], line[kind][task]) for line in lines if task in line[kind]]
             axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.2, marker="." if kind == "accuracy" else "")
             axes.lines[-1].set_label(task)

@@ -19,12 +19,18 @@ from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
 from foretell.engine.trace import Trace
+from foretell.plots import colours
 from foretell.policies.stop.prophet import Prophet
 
-KINDS = {"draft as before": "#e3e3e3", "draft changed": "#f2a33c", "filled": "#3b78b5", "filled before": "#bcd3e8"}
-ANSWER, COMMIT = "#2e9e4f", "#c0392b"
-GAP: dict[str, Any] = {"color": "#222222", "linewidth": 1.4}
-BAR: dict[str, Any] = {"color": "#888888", "linewidth": 1.2, "linestyle": "--", "drawstyle": "steps-post"}
+KINDS = {
+    "draft as before": colours.PALE,
+    "draft changed": colours.ORANGE,
+    "filled": colours.BLUE,
+    "filled before": colours.LIGHT_BLUE,
+}
+ANSWER, COMMIT = colours.GREEN, colours.RED
+GAP: dict[str, Any] = {"color": colours.BLACK, "linewidth": 1.4}
+BAR: dict[str, Any] = {"color": colours.LINE, "linewidth": 1.2, "linestyle": "--", "drawstyle": "steps-post"}
 DIM = 0.6  # opacity of the white cover over the steps after the stop
 
 

@@ -22,7 +22,7 @@ POINTS = 72  # points per inch
 DOT = 5  # diameter in points
 EVEN: dict[str, Any] = {"color": colours.LINE, "linewidth": 0.9, "linestyle": ":"}
 ALONE, STOPPED, BEST = colours.GREY, colours.SKY, colours.BLACK
-STAR: dict[str, Any] = {"color": colours.SWIFT, "marker": "*", "markersize": 11, "markeredgecolor": "white"}
+STAR: dict[str, Any] = {"color": colours.SWIFT, "marker": "*", "markersize": 14, "markeredgecolor": "white"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from foretell.plots import colours
 from foretell.policies.stop.schedules import Staged
 
 EDGES = (2.5, 5.0, 7.5, 10.0, 12.5, math.inf)  # the paper's thresholds, continued in steps of the same size
-ENDS = {"right": "#3b78b5", "wrong": "#c0392b"}
-RULES = {"mean": "#f2a33c", "min": "#2e9e4f"}
+ENDS = {"right": colours.RIGHT, "wrong": colours.WRONG}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _draw_growth(axes: Axes, panel: GapPanel, reduction: str) -> None:
         axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.plot(at, median, color=colour, linewidth=1.4, label=f"ends {end}: median, 10-90%")
     p = torch.linspace(0, 1, 301)
-    axes.plot(100 * p, panel.tau(p), color="#555555", linewidth=1.0, linestyle="--", label="threshold")
+    axes.plot(100 * p, panel.tau(p), color=colours.LINE, linewidth=1.0, linestyle="--", label="threshold")
     axes.set(xlim=(0, 100), xticks=(0, 25, 50, 75, 100))
     axes.set_xlabel("% of the budget" if reduction == "min" else "", fontsize=8)
     _style_axes(axes)
@@ -107,7 +107,14 @@ def _draw_reliability(axes: Axes, panel: GapPanel) -> None:
                  for side in (0, 1)]  # fmt: skip
         xs = [place + offset for place, _, _ in found]
         axes.errorbar(
-            xs, shares, reach, color=RULES[reduction], marker="o", markersize=4, linewidth=1.1, elinewidth=0.8
+            xs,
+            shares,
+            reach,
+            color=colours.REDUCTIONS[reduction],
+            marker="o",
+            markersize=4,
+            linewidth=1.1,
+            elinewidth=0.8,
         )
         axes.lines[-1].set_label(f"exits by the {reduction}")
     names = [f"{low:g}+" for low, _ in pairwise(EDGES)]

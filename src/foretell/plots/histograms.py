@@ -11,9 +11,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from foretell.plots import colours
+
 WIDTH = 5  # percent of the steps per bar
 LINE = 0.075  # height of a line of text, relative to a panel
-FILL, TEXT, OUTLINE, MARK = "#9dbfe0", "#3b78b5", "#c0392b", "#888888"
+FILL, TEXT, OUTLINE, MARK = colours.LIGHT_BLUE, colours.RIGHT, colours.WRONG, colours.LINE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS = ("#3b78b5", "#7fb2e5", "#2e9e4f", "#f2a33c", "#c0392b", "#8a8a8a", "#7b5ea7")
+from foretell.plots.colours import LINE, PALE, colours_of
+
 Table = Mapping[str, Mapping[str, float]]
 
 
@@ -24,16 +25,16 @@ def plot_judge(looks: Table, speedups: Table, risk: float) -> Figure:
 def draw_importances(axes: Axes, looks: Table) -> None:
     """Draw one row per feature, the most important first, with one dot per task."""
     names = sorted(next(iter(looks.values())), key=lambda name: sum(task[name] for task in looks.values()))
-    for index, ((task, found), colour) in enumerate(zip(looks.items(), COLOURS, strict=False)):
+    for index, ((task, found), colour) in enumerate(zip(looks.items(), colours_of(looks).values(), strict=True)):
         places = [place - 0.7 * ((index + 0.5) / len(looks) - 0.5) for place in range(len(names))]
         axes.plot([found[name] for name in names], places, "o", color=colour, markersize=3, label=task)
     axes.set_yticks(range(len(names)), names)
-    axes.axvline(0, color="#999999", linewidth=0.7)
+    axes.axvline(0, color=LINE, linewidth=0.7)
     axes.set_xlabel("rise of the log loss when shuffled, nats", fontsize=8)
     axes.set_title("what the judge looks at", fontsize=9)
     axes.legend(fontsize=7, frameon=False, loc="lower right")
     for place in range(len(names) - 1):
-        axes.axhline(place + 0.5, color="#eeeeee", linewidth=0.8, zorder=0)
+        axes.axhline(place + 0.5, color=PALE, linewidth=0.8, zorder=0)
     axes.set_ylim(-0.6, len(names) - 0.4)
     _style_axes(axes)
 
@@ -42,10 +43,10 @@ def draw_bars(axes: Axes, speedups: Table, risk: float) -> None:
     """Draw one group of bars per task, one bar per rule."""
     rules = list(next(iter(speedups.values())))
     width = 0.8 / len(rules)
-    for index, (rule, colour) in enumerate(zip(rules, COLOURS, strict=False)):
+    for index, (rule, colour) in enumerate(colours_of(rules).items()):
         places = [place + width * (index + 0.5) - 0.4 for place in range(len(speedups))]
         axes.bar(places, [task[rule] for task in speedups.values()], width, color=colour, label=rule)
-    axes.axhline(1, color="#999999", linewidth=0.7)
+    axes.axhline(1, color=LINE, linewidth=0.7)
     axes.set_xticks(range(len(speedups)), list(speedups))
     axes.set_ylabel("times fewer steps than full", fontsize=8)
     axes.set_title(f"certified speedup at a risk of {100 * risk:g}%", fontsize=9)

@@ -6,8 +6,9 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from foretell.engine.certificate import Certificate
+from foretell.plots import colours
 
-PASSED, FAILED, ALONE, TRIED = "#2e9e4f", "#c0392b", "#3b78b5", "#c8c8c8"
+PASSED, FAILED, ALONE, TRIED = colours.GREEN, colours.RED, colours.BLUE, colours.LIGHT_GREY
 
 
 def plot_ladder(found: Certificate) -> Figure:
@@ -27,9 +28,9 @@ def plot_ladder(found: Certificate) -> Figure:
     alone = report.get("transfer_alone")
     if alone and alone["stops"]:
         _draw_points(axes, [alone], ALONE, "the certified recipe without its stopping rule")
-    axes.axhline(100 * found.risk, color="#555555", linewidth=0.9, linestyle=":")
+    axes.axhline(100 * found.risk, color=colours.LINE, linewidth=0.9, linestyle=":")
     axes.annotate(f"risk {found.risk:.2%}", (1.0, 100 * found.risk), xycoords=("axes fraction", "data"), ha="right",
-                  va="bottom", fontsize=8, color="#555555")  # fmt: skip
+                  va="bottom", fontsize=8, color=colours.LINE)  # fmt: skip
     axes.set_xlabel(f"speedup, times fewer {found.cost} than full decoding")
     axes.set_ylabel(f"mean loss ({found.loss}), %")
     axes.set_ylim(bottom=0, top=max(3 * 100 * found.risk, 1.2 * 100 * max(_risks(report), default=0.01)))

@@ -9,7 +9,9 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS = ("#f2a33c", "#3b78b5", "#2e9e4f", "#b5453b")
+from foretell.plots.colours import colours_of
+
+LEAST = 5.0  # percent: no axis is shorter, so that a small risk looks small
 MARKERS = ("o", "^", "s", "D")
 
 
@@ -48,7 +50,8 @@ def plot_stops(groups: Mapping[str, Sequence[Stopped]]) -> Figure:
 def _draw(axes: Axes, points: Sequence[Stopped], every: Mapping[str, str]) -> None:
     """Draw the risk as a mark in its row and the speedup as a number at its end; a dash if the rule is missing."""
     at = {point.name: point for point in points}
-    looks = dict(zip(dict.fromkeys(every.values()), zip(COLOURS, MARKERS, strict=True), strict=False))
+    hows = dict.fromkeys(every.values())
+    looks = dict(zip(hows, zip(colours_of(hows).values(), MARKERS, strict=False), strict=False))
     for place, (name, how) in enumerate(every.items()):
         point = at.get(name)
         label = "-" if point is None else f"{point.speedup:.2f}x"
@@ -60,7 +63,8 @@ def _draw(axes: Axes, points: Sequence[Stopped], every: Mapping[str, str]) -> No
     axes.text(1.02, -0.85, "speedup", transform=axes.get_yaxis_transform(), fontsize=7, va="center")
     axes.set_yticks(range(len(every)), list(every))
     axes.set_ylim(len(every) - 0.5, -0.5)  # the first row on top
-    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])  # avoids clipping a mark at 0
+    right = max(LEAST, axes.get_xlim()[1])
+    axes.set_xlim(-0.03 * right, right)  # a mark at 0 is not clipped
     axes.tick_params(labelsize=7)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
