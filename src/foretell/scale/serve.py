@@ -31,8 +31,8 @@ from foretell.scale.exchange import Exchange, Part, Start, Taken, answer_exchang
 from foretell.scale.front import Front, LostError, Patience  # noqa: E402
 from foretell.scale.routing import BALANCE, watch  # noqa: E402
 from foretell.serve import Access, Limits, app  # noqa: E402
-from foretell.serve.guard import BUG, LOG  # noqa: E402
-from foretell.serve.problems import Problem, busy  # noqa: E402
+from foretell.serve.guard import LOG  # noqa: E402
+from foretell.serve.problems import BUG, Problem, busy  # noqa: E402
 
 NAME = "foretell"  # of the application
 REPLICA, FRONT = "Replica", "Front"  # names of its deployments
