@@ -1,16 +1,19 @@
 """The server under load: 200 clients at the same time, on loopback, in a process of their own.
 
-    python runs/serve_load.py                                  # about half an hour on two idle cores
+    python runs/serve_load.py                                  # about 25 minutes on two idle cores
     python runs/serve_load.py --requests 40 --rounds 1 --soak 1 --clients 40      # a look
+    python runs/serve_load.py --only speed                     # 15 minutes; the page keeps the numbers of the soak
 
 First a soak: mixed recipes, half of the clients stream, and a fifth leaves early. Every answer is compared with
 `Engine.generate` of the request alone; afterwards nothing may be left in the server. Then speed: the same requests by
-`Engine.generate` on the whole list, by the server, and by a server that decodes one at a time; all take turns.
+`Engine.generate` on the whole list, by the server, and by a server that decodes one at a time; all take turns. Only
+the speed needs an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,16 +31,17 @@ from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.bundled import BUNDLED
 from results_page import RESULTS
 from serve_clients import Ask, Load, Server, mix, run_load, start_server
-from serve_page import GENERATE, NAIVE, SERVER, figure, markdown
+from serve_page import BEST, FULL, GENERATE, NAIVE, NEVER, PAGE, SERVER, figure, markdown
 from shared import BUNDLED_MODEL, SEED, TASKS, run_script
 from text_page import publish
 
 TASK = "word"  # of the comparison of speed
-RECIPES = ("full", "swift stop=never", "swift")
+RECIPES = (FULL, NEVER, BEST)
 MIXED = (*RECIPES, "prophet stop.reduce=min", "prophet")  # what the server offers for this model
 BATCH = 8
 LEAVING = 0.2  # share of the clients that leave early
-SOAK_PROMPTS = 10  # per task
+SOAK_PROMPTS = 5  # per task
+PARTS = ("soak", "speed")
 NAIVE_SCRIPT = Path(__file__).parent / "serve_naive.py"
 
 
@@ -97,21 +101,26 @@ def soak(engine: Engine, server: Server, options: argparse.Namespace) -> dict[st
         print(
             f"  soak {turn + 1}: {done} answered, {different} differ, {left} left, {server.memory >> 20} MB", flush=True
         )
-    return {"rounds": rounds, "metrics": {k: v for k, v in server.metrics().items() if "requests_total" in k}}
+    return {
+        "clients": options.clients,
+        "rounds": rounds,
+        "metrics": {k: v for k, v in server.metrics().items() if "requests_total" in k},
+    }
 
 
-def make_ways(engine: Engine, server: Server, naive: Server, prompts: Sequence[str], options: argparse.Namespace) -> (
-    dict[str, Callable[[str], Turn]]
-):  # fmt: skip
-    """Return the three ways to answer the requests, by name."""
+Way = Callable[[str, Sequence[str]], Turn]  # answers prompts under a recipe
 
-    def generate(recipe: str) -> Turn:
+
+def make_ways(engine: Engine, server: Server, naive: Server, options: argparse.Namespace) -> dict[str, Way]:
+    """Return the three ways to answer requests, by name."""
+
+    def generate(recipe: str, prompts: Sequence[str]) -> Turn:
         start = time.perf_counter()
         done: list[Completion] = engine.generate(list(prompts), recipe=recipe, layout=TASK, batch_size=BATCH)
         return Turn(time.perf_counter() - start, [one.text for one in done])
 
-    def ask(address: str) -> Callable[[str], Turn]:
-        def send(recipe: str) -> Turn:
+    def ask(address: str) -> Way:
+        def send(recipe: str, prompts: Sequence[str]) -> Turn:
             load = run_load(address, [Ask(prompt, TASK, recipe) for prompt in prompts], options.clients)
             return Turn(load.seconds, [one.text for one in load.answers], load)
 
@@ -120,36 +129,45 @@ def make_ways(engine: Engine, server: Server, naive: Server, prompts: Sequence[s
     return {GENERATE: generate, SERVER: ask(server.url), NAIVE: ask(naive.url)}
 
 
-def accuracy(examples: Sequence[Example], texts: Sequence[str | None], like: Completion) -> float:
-    """Return the share of right answers; `like` is any completion, whose text is replaced."""
+def grade(examples: Sequence[Example], texts: Sequence[str | None], like: Completion) -> list[bool]:
+    """Return which answers are right; `like` is any completion, whose text is replaced."""
     task = BUNDLED[TASK]
-    right = [
+    return [
         task.grade(one, task.extract(replace(like, text=text or ""))) for one, text in zip(examples, texts, strict=True)
     ]
-    return sum(right) / len(right)
 
 
 def compare(engine: Engine, server: Server, naive: Server, options: argparse.Namespace) -> dict[str, Any]:
-    """Time the three ways under each recipe, in turns."""
+    """Time the three ways under each recipe, in turns; `full`, which takes longest, in the first round only."""
     examples = BUNDLED[TASK].examples(None, options.requests, SEED)
     prompts = [str(one.prompt) for one in examples]
-    ways = make_ways(engine, server, naive, prompts, options)
+    ways = make_ways(engine, server, naive, options)
     for send in ways.values():
-        send(RECIPES[-1])  # warms up
+        send(BEST, prompts[: 2 * BATCH])  # warms up
     turns: dict[tuple[str, str], list[Turn]] = {(recipe, way): [] for recipe in RECIPES for way in ways}
     for turn in range(options.rounds):
         for (recipe, way), made_before in turns.items():
-            made = ways[way](recipe)
+            if recipe == FULL and made_before:
+                continue
+            made = ways[way](recipe, prompts)
             made_before.append(made)
             print(f"  {turn + 1}: {recipe}, {way}: {len(prompts) / made.seconds:.1f} requests/s", flush=True)
-    like = engine.generate(prompts[0], recipe=RECIPES[-1], layout=TASK)
-    return {
+    like = engine.generate(prompts[0], recipe=BEST, layout=TASK)
+    right = {key: grade(examples, made[0].texts, like) for key, made in turns.items()}
+    pairs = list(zip(right[FULL, SERVER], right[BEST, SERVER], strict=True))
+    described = {
         recipe: {
             way: describe(turns[recipe, way], turns[recipe, GENERATE][0].texts)
-            | {"accuracy": accuracy(examples, turns[recipe, way][0].texts, like)}
+            | {"accuracy": sum(right[recipe, way]) / len(prompts)}
             for way in ways
         }
         for recipe in RECIPES
+    }
+    names = ("clients", "requests", "rounds")
+    return {name: getattr(options, name) for name in names} | {
+        "recipes": described,
+        "lost": pairs.count((True, False)),  # answers that are right under `full` only
+        "won": pairs.count((False, True)),
     }
 
 
@@ -170,9 +188,12 @@ def describe(turns: Sequence[Turn], expected: Sequence[str | None]) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=200, help="at the same time (default: 200)")
-    parser.add_argument("--requests", type=int, default=400, help="of the comparison of speed (default: 400)")
+    parser.add_argument("--requests", type=int, default=200, help="of the comparison of speed (default: 200)")
     parser.add_argument("--rounds", type=int, default=3, help="of the comparison of speed (default: 3)")
     parser.add_argument("--soak", type=int, default=6, help="rounds of mixed requests, one per client (default: 6)")
+    parser.add_argument("--only", choices=PARTS, help="measure this part, and keep the other's published numbers")
+    parser.add_argument("--page", action="store_true", help="make the page from its numbers, without measuring")
+    parser.add_argument("--note", help="what a reader has to know about the conditions of a measurement")
     parser.add_argument("--no-packed", dest="packed", action="store_false", help="matrices as they are stored")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -182,15 +203,34 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "foretell"  # makes the SVG file reproducible
+    parts = read_parts(options.out) if options.only or options.page else {}
+    if not options.page:
+        parts |= measure(options)
+    if options.note:
+        parts["note"] = options.note
+    numbers = {"packed": options.packed, "batch": BATCH, **parts}
+    publish(PAGE, markdown(numbers), numbers, options, figure(numbers) if "speed" in parts else None)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the numbers of the parts that are asked for."""
     engine = foretell.load(BUNDLED_MODEL, packed=options.packed)
     engine.use_threads()
+    parts: dict[str, Any] = {}
     with serve(options) as server, start_server(str(NAIVE_SCRIPT), BUNDLED_MODEL, *packing(options)) as naive:
-        soaked = soak(engine, server, options)
-        speed = compare(engine, server, naive, options)
+        if options.only != "speed":
+            parts["soak"] = soak(engine, server, options)
+        if options.only != "soak":
+            parts["speed"] = compare(engine, server, naive, options)
         server.wait_until_idle()
-    names = ("clients", "requests", "rounds", "packed")
-    numbers = {name: getattr(options, name) for name in names} | {"batch": BATCH, "soak": soaked, "speed": speed}
-    publish("serve", markdown(numbers), numbers, options, figure(numbers))
+    return parts
+
+
+def read_parts(folder: Path) -> dict[str, Any]:
+    """Return the numbers of both parts that are published in a folder, and the note on them."""
+    file = folder / f"{PAGE}.json"
+    found = json.loads(file.read_text(encoding="utf8")) if file.exists() else {}
+    return {name: found[name] for name in (*PARTS, "note") if name in found}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -85,6 +87,14 @@ def test_help_on_a_terminal_has_colours(monkeypatch: pytest.MonkeyPatch) -> None
     assert "\x1b" not in draw(PROGRAM, ROOT)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert "\x1b[1;36m" in draw(PROGRAM, ROOT)
+
+
+def test_help_where_only_ascii_can_be_shown() -> None:
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C", "COLUMNS": "80"}
+    words = [sys.executable, "-m", "foretell", "recipes", "--help"]
+    shown = subprocess.run(words, env=ascii_only, capture_output=True, text=True, check=True).stdout
+    assert "+- Options -" in shown
+    assert "?" not in shown
 
 
 def test_long_names_defaults_and_hidden_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,10 +64,20 @@ def test_a_page_is_made(modules: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert [one["requests"] for one in found["soak"]["rounds"]] == [6, 6]
     assert all(one["answered"] + one["left"] == 6 for one in found["soak"]["rounds"])
     assert sum(one["different"] for one in found["soak"]["rounds"]) == 0
-    assert all(one["same"] == 1.0 for ways in found["speed"].values() for one in ways.values())
+    assert all(one["same"] == 1.0 for ways in found["speed"]["recipes"].values() for one in ways.values())
     assert "12 requests in 2 rounds" in page
     assert "| `swift` | one at a time |" in page
     assert "[serve](serve.md)" in (tmp_path / "README.md").read_text()
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "soak", "--soak", "1"])
+    script.main()
+    again = json.loads((tmp_path / "serve.json").read_text())
+    assert (again["speed"], len(again["soak"]["rounds"])) == (found["speed"], 1)
+    assert "## Goals" in (tmp_path / "serve.md").read_text()
+    monkeypatch.setattr(script, "measure", None)
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--page", "--note", "It rained."])
+    script.main()
+    assert json.loads((tmp_path / "serve.json").read_text()) == again | {"note": "It rained."}
+    assert "It rained." in (tmp_path / "serve.md").read_text()
 
 
 def test_requests_are_mixed(modules: Any) -> None:
@@ -118,10 +128,14 @@ def test_a_server_that_cannot_start_says_why(modules: Any) -> None:
 
 def test_goals_that_are_missed_are_said(modules: Any) -> None:
     page = modules.serve_page
-    way = {"rate": 10.0, "accuracy": 0.9}
-    speed = {name: {one: dict(way) for one in page.COLOURS} for name in ("full", "swift stop=never", "swift")}
-    assert [reached for *_, reached in page.goals(speed)] == [True, False, False, True]
-    speed["swift"][page.SERVER] = {"rate": 130.0, "accuracy": 0.894}
-    assert [reached for *_, reached in page.goals(speed)] == [True, True, True, False]
+    speed = {name: {one: {"rate": 10.0} for one in page.COLOURS} for name in ("full", "swift stop=never", "swift")}
+    numbers = {"recipes": speed, "lost": 1, "won": 0, "requests": 200}
+    assert [reached for *_, reached in page.goals(numbers)] == [True, False, False, True]
+    speed["swift"][page.SERVER]["rate"] = 130.0
+    numbers["lost"] = 2
+    assert [reached for *_, reached in page.goals(numbers)] == [True, True, True, False]
+    assert page.goals(numbers)[3][2] == "-1.0 (-3.6 to +0.9)"
     speed["full"][page.SERVER]["rate"] = 7.9
-    assert not page.goals(speed)[0][3]
+    what, _, found, reached = page.goals(numbers)[0]
+    assert (found, reached) == ("0.79x", False)
+    assert "`full`" in what

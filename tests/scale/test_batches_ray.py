@@ -16,7 +16,8 @@ import pytest
 import foretell
 from foretell.evaluation.catalogue import benchmark_named
 from foretell.evaluation.records import Record
-from tests.scale.conftest import TwoNodes, wait_for
+from foretell.workers import Needs
+from tests.scale.conftest import CPUS, TwoNodes, wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 RECIPE = "swift"
@@ -106,7 +107,7 @@ def test_a_killed_driver_resumes_and_a_killed_machine_changes_nothing(
         driver.kill()
     kept = part.read_text().splitlines()[1:-1]
     with start(nodes, prompts, out) as driver:
-        wait_for(lambda: lines_in(part) > FEW // 2)
+        wait_for(lambda: lines_in(part) > len(kept) + 1)
         assert len(workers_on(nodes.second)) == 1
         nodes.kill_second()
         said = finish(driver)
@@ -114,6 +115,14 @@ def test_a_killed_driver_resumes_and_a_killed_machine_changes_nothing(
     assert "a worker was lost" in said
     assert {*kept} <= {*out.read_text().splitlines()}, "with their times, so they were not decoded again"
     assert timeless(out) == timeless(alone / "out.jsonl")[:FEW]
+
+
+def test_room_is_counted_by_machine(nodes: TwoNodes) -> None:
+    from foretell.scale.actors import RayCluster
+
+    cluster = RayCluster(nodes.address)
+    assert [cluster.room(Needs(cpus)) for cpus in (1, 3, CPUS, CPUS + 1)] == [2 * CPUS, 2, 2, 0]
+    assert cluster.room(Needs(1, 1)) == 0
 
 
 def comparable(records: list[Record]) -> list[Record]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -125,21 +125,20 @@ def test_a_task_that_kills_its_workers_is_given_up() -> None:
 
 def test_idle_workers_of_a_lost_machine_are_not_blamed_on_the_task() -> None:
     """The last task runs on a machine with three idle workers when the machine is lost."""
-    cluster = FakeCluster(4)
-    lost: list[str] = []
 
-    def dies(worker: int, nth: int) -> bool:
-        if (worker, nth) == (0, 3) and not lost:
-            for one in cluster.workers:
-                one.dead = True
-            lost.append("all four")
-        return False
+    class Machine(FakeCluster):
+        lost = False
 
-    cluster.dies = dies
-    pool = pool_on(cluster)
-    assert len(run(pool, 4)) == 4
-    assert sorted(run(pool, 1)) == [(0, f"{RESULT} 0")]
-    assert lost
+        def wait(self, jobs: Sequence[Any], seconds: float) -> Sequence[Any]:
+            if len(jobs) == 1 and not self.lost:
+                assert len(self.workers) == 4
+                for worker in self.workers:
+                    worker.dead = self.lost = True
+            return super().wait(jobs, seconds)
+
+    cluster = Machine(4)
+    assert sorted(run(pool_on(cluster), 5)) == [(number, f"{RESULT} {number}") for number in range(5)]
+    assert cluster.lost
     assert len(cluster.workers) == 5
 
 

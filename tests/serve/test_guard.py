@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from starlette.testclient import TestClient
 
 from foretell.engine.engine import Engine
 from foretell.serve import Access, Limits, app
+from foretell.serve.guard import Guard
 from tests.serve.conftest import ANSWER, QUESTION, wait_for
 
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": QUESTION}]}
@@ -51,6 +55,7 @@ def test_pages_of_other_sites_are_refused_unless_allowed(tiny: Engine) -> None:
     there = {"origin": "http://there.example"}
     with TestClient(app(tiny)) as client:
         assert client.get("/v1/models", headers=there).status_code == 403
+        assert client.get("/v1/models", headers={"origin": "http://not-testserver"}).status_code == 403
         own = client.get("/v1/models", headers={"origin": "http://testserver"})
         assert own.status_code == 200
         assert "access-control-allow-origin" not in own.headers
@@ -58,9 +63,12 @@ def test_pages_of_other_sites_are_refused_unless_allowed(tiny: Engine) -> None:
     with TestClient(app(tiny, access=Access(origins=("http://there.example",)))) as client:
         allowed = client.get("/v1/models", headers=there)
         assert allowed.headers["access-control-allow-origin"] == "http://there.example"
+        assert (allowed.headers["vary"], allowed.headers["access-control-expose-headers"]) == ("origin", "x-request-id")
         asked = client.options("/v1/chat/completions", headers=there)
         assert (asked.status_code, "authorization" in asked.headers["access-control-allow-headers"]) == (200, True)
         assert client.get("/v1/models", headers={"origin": "http://other.example"}).status_code == 403
+    with TestClient(app(tiny, access=Access(origins=("*",)))) as client:
+        assert client.get("/v1/models", headers=there).headers["access-control-allow-origin"] == there["origin"]
 
 
 def test_request_ids_come_in_and_go_out(open_client: TestClient) -> None:
@@ -120,7 +128,7 @@ def test_routes_that_do_not_exist(open_client: TestClient) -> None:
         answer = open_client.request(method, path)
         assert answer.status_code == status
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
-    for name in ("../app.py", "..%2fapp.py", "nothing.js"):
+    for name in ("../app.py", "..%2fapp.py", "%2e%2e", "nothing.js"):
         assert open_client.get(f"/static/{name}").status_code == 404
 
 
@@ -131,7 +139,8 @@ def test_tokens_to_text_and_back(open_client: TestClient, tiny: Engine) -> None:
     assert chat["count"] == made["count"] + 2
     text = open_client.post("/detokenize", json={"tokens": made["tokens"]}).json()["prompt"]
     assert text == tiny.codec.decode(made["tokens"])
-    assert open_client.post("/detokenize", json={"tokens": [10**6]}).json()["error"]["param"] == "tokens"
+    for token in (tiny.codec.vocab_size, 10**6):
+        assert open_client.post("/detokenize", json={"tokens": [token]}).json()["error"]["param"] == "tokens"
     bodies: list[dict[str, Any]] = [{}, {"prompt": "a", "messages": []}, {"prompt": "hello"}, {"messages": [{}]}]
     for bad in bodies:
         assert open_client.post("/tokenize", json=bad).status_code == 400
@@ -158,6 +167,15 @@ def test_metrics_count_what_happened(tiny: Engine) -> None:
         assert values["foretell_tokens_per_forward_sum"] == pytest.approx(23 / done["foretell"]["forwards"])
 
 
+def test_streams_are_counted_too(tiny: Engine) -> None:
+    made = app(tiny)
+    with TestClient(made) as client:
+        client.post("/v1/chat/completions", json=BODY | {"stream": True})
+        text = client.get("/metrics").text
+    assert "foretell_tokens_total 23.0" in text
+    assert 'foretell_requests_total{outcome="ok",route="/v1/chat/completions"} 1.0' in text
+
+
 def test_one_log_line_per_request_without_the_prompt(tiny: Engine, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "foretell.serve"), TestClient(app(tiny)) as client:
         client.post("/v1/chat/completions", json=BODY, headers={"x-request-id": "abc"})
@@ -167,6 +185,85 @@ def test_one_log_line_per_request_without_the_prompt(tiny: Engine, caplog: pytes
     assert "ok, 23 tokens" in lines[0]
     assert "threshold(value=0.995)" in lines[0]
     assert "Tom" not in lines[0]
+
+
+def test_a_bug_is_logged_and_not_shown(tiny: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    made = app(tiny)
+
+    def fail(_: object) -> None:
+        raise RuntimeError("a secret")
+
+    made.state.service.check_model = fail
+    with TestClient(made) as client:
+        answer = client.get("/v1/models/tiny", headers={"x-request-id": "abc"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert "secret" not in answer.text
+    assert "abc" in caplog.text
+    assert "a secret" in caplog.text
+
+
+def test_a_bug_in_a_stream_ends_it(
+    tiny: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stream(_: object) -> AsyncIterator[str]:
+        yield "one"
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr("foretell.serve.answer.Answer.stream", stream)
+    with TestClient(app(tiny)) as client:
+        answer = client.post("/v1/chat/completions", json=BODY | {"stream": True})
+        assert answer.text.startswith(": one\n\ndata: ")
+        assert json.loads(answer.text.partition("data: ")[2])["error"]["code"] == "internal_error"
+        assert "secret" not in answer.text
+        assert "a secret" in caplog.text
+        assert client.get("/health").status_code == 200
+
+
+def test_a_bug_after_the_first_byte_begins_no_second_response() -> None:
+    sent: list[Any] = []
+
+    async def fail(_: object, __: object, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("a secret")
+
+    async def receive() -> Any:
+        raise AssertionError("nothing is read")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
+    service: Any = SimpleNamespace(limits=Limits(), draining=False)
+    asyncio.run(Guard(fail, service, Access())(scope, receive, send))
+    assert [(one["type"], one["status"]) for one in sent] == [("http.response.start", 200)]
+
+
+def test_an_answer_has_at_most_the_tokens_of_the_server(tiny: Engine) -> None:
+    with TestClient(app(tiny, limits=Limits(max_tokens=6))) as client:
+        for more in ({}, {"max_tokens": 100}):
+            done = client.post("/v1/chat/completions", json=BODY | more).json()
+            assert (done["usage"]["completion_tokens"], done["choices"][0]["finish_reason"]) == (6, "length")
+
+
+def test_a_layout_of_the_model_keeps_its_window(tiny: Engine) -> None:
+    with TestClient(app(tiny, limits=Limits(window=48))) as client:
+        budgets = [
+            client.post("/v1/chat/completions", json=BODY | more).json()["foretell"]["budget"]
+            for more in ({}, {"layout": "word"})
+        ]
+    assert budgets == [48, 64]
+
+
+def test_the_kept_run_is_the_first_answer(tiny: Engine) -> None:
+    made = app(tiny)
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "29,57,62,34"}], "layout": "countdown"}
+    with TestClient(made) as client:
+        done = client.post(
+            "/v1/chat/completions", json=body | {"n": 3, "temperature": 2, "seed": 5, "trace": True}
+        ).json()
+    texts = [one["message"]["content"] for one in done["choices"]]
+    assert len(set(texts)) == 3
+    assert made.state.service.find_run(done["foretell"]["run"]).completion.text == texts[0]
 
 
 def test_health_and_readiness(tiny: Engine) -> None:
@@ -179,6 +276,11 @@ def test_health_and_readiness(tiny: Engine) -> None:
         assert client.get("/health").status_code == 200
         late = client.post("/v1/chat/completions", json=BODY)
         assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+        made.state.service.draining = False
+    assert made.state.service.draining
+    ended = TestClient(made)  # without its lifespan: the thread that decodes has ended
+    made.state.service.draining = False
+    assert [ended.get(path).status_code for path in ("/ready", "/health")] == [503, 503]
 
 
 def test_the_page_has_a_strict_policy(open_client: TestClient) -> None:
@@ -186,6 +288,7 @@ def test_the_page_has_a_strict_policy(open_client: TestClient) -> None:
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "unsafe" not in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
 
 
 def test_a_stored_run_is_replayed_without_the_model(open_client: TestClient, tiny: Engine) -> None:
@@ -207,6 +310,15 @@ def test_a_stored_run_is_replayed_without_the_model(open_client: TestClient, tin
     quick = open_client.post("/v1/chat/completions", json=BODY | {"trace": True}).json()["foretell"]
     fast = open_client.post("/foretell/replay", json={"run": quick["run"]}).json()
     assert {one["name"]: one["step"] for one in fast["rules"]}["prophet-min"] == quick["exit"]
+
+
+def test_a_rule_that_stops_with_another_answer_says_so(open_client: TestClient) -> None:
+    said = [{"role": "user", "content": "29,57,62,34"}]
+    body = {"model": "tiny", "messages": said, "layout": "countdown", "recipe": "full", "trace": True}
+    run = open_client.post("/v1/chat/completions", json=body).json()["foretell"]["run"]
+    shown = open_client.post("/foretell/replay", json={"run": run}).json()
+    assert {one["same"] for one in shown["rules"]} == {True, False}
+    assert all(one["same"] == (one["answer"] == shown["final"]) for one in shown["rules"])
 
 
 def test_only_the_last_runs_are_kept(open_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from foretell.errors import RequestError
-from foretell.serve import Access, app
+from foretell.serve import Access, Limits, app
 from tests.fuzz import world
 from tests.fuzz.http_client import Reply, call, check_reply, check_socket
 
@@ -59,6 +59,18 @@ def test_an_odd_length_is_ignored_and_the_bytes_are_counted(size: bytes) -> None
     assert reply.status == 200
 
 
+def test_the_parts_of_a_body_are_counted_together() -> None:
+    async def run() -> Reply | None:
+        made = app(world.engine(), recipes=("full",), limits=Limits(max_body=100))
+        parts = [{"type": "http.request", "body": b" " * 60, "more_body": more} for more in (True, False)]
+        async with made.router.lifespan_context(made):
+            return await call(made, "POST", "/tokenize", (HOST,), parts)
+
+    reply = asyncio.run(run())
+    assert reply is not None
+    assert reply.status == 413
+
+
 def test_a_client_that_leaves_while_it_sends_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "foretell.serve"):
         assert ask("/tokenize", b'{"prompt"', HOST, leaves=True) is None
@@ -72,6 +84,13 @@ def test_a_path_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> Non
     (line,) = [one.getMessage() for one in caplog.records]
     assert "\n" not in line
     assert "/a%0Areq-1" in line
+
+
+def test_a_long_path_is_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "foretell.serve"):
+        ask(f"/{'a' * 5000}", b"", HOST, method="GET")
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert len(line) < 300
 
 
 def test_a_part_whose_type_is_no_text_is_refused() -> None:

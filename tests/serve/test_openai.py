@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import numpy as np
 import openai
 import pytest
@@ -56,6 +57,7 @@ def test_the_cap_is_not_the_window(server: Served) -> None:
     assert texts == {ANSWER}
     newer = ask(server, max_completion_tokens=100)
     assert newer.choices[0].message.content == ANSWER
+    assert ask(server, max_tokens=6, max_completion_tokens=100).choices[0].message.content == ANSWER
 
 
 def test_longer_text_is_cut(server: Served) -> None:
@@ -74,6 +76,7 @@ def test_a_stream_of_ordinary_deltas(server: Served) -> None:
     texts = [one.choices[0].delta.content for one in chunks[:-1] if one.choices[0].delta.content]
     assert "".join(texts) == ANSWER
     assert len(texts) > 1
+    assert {one.choices[0].delta.role for one in chunks[1:-1]} == {None}
     assert chunks[-2].choices[0].finish_reason == "stop"
     assert (chunks[-1].choices, chunks[-1].usage.total_tokens) == ([], 47)
     assert len({one.id for one in chunks}) == 1
@@ -152,6 +155,14 @@ def test_a_stop_string_cuts_the_text(server: Served, stream: bool) -> None:
     assert (text, reason) == (ANSWER.partition("12 -")[0], "stop")
 
 
+def test_a_stop_string_before_the_cap_ends_the_text(server: Served) -> None:
+    done = ask(server, stop="12 -", max_tokens=15)
+    assert (done.choices[0].message.content, done.choices[0].finish_reason) == (ANSWER.partition("12 -")[0], "stop")
+    assert done.usage.completion_tokens == len(server.engine.codec.encode("3 * 4 = 12 . "))
+    after = ask(server, stop="The", max_tokens=6)
+    assert (after.choices[0].finish_reason, after.usage.completion_tokens) == ("length", 6)
+
+
 def test_log_probabilities_are_those_of_the_step_that_filled_a_token(server: Served) -> None:
     done = ask(server, logprobs=True, top_logprobs=2)
     entries = done.choices[0].logprobs.content
@@ -169,6 +180,8 @@ def test_log_probabilities_are_those_of_the_step_that_filled_a_token(server: Ser
             assert entry.top_logprobs[0].logprob >= entry.top_logprobs[1].logprob
             assert entry.top_logprobs[0].token == entry.token
     assert bytes(entries[2].bytes).decode().strip() == "*"
+    plain = ask(server, logprobs=True).choices[0].logprobs.content
+    assert [(one.logprob, one.top_logprobs) for one in plain] == [(one.logprob, []) for one in entries]
 
 
 def test_text_completions_are_raw(server: Served) -> None:
@@ -221,6 +234,11 @@ def test_models(server: Served) -> None:
         ({"response_format": {"type": "json_object"}}, "response_format", "not supported"),
         ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
         ({"frequency_penalty": 0.5}, "frequency_penalty", "not supported"),
+        ({"top_logprobs": 2}, "top_logprobs", "set logprobs to true"),
+        ({"web_search_options": {}}, "web_search_options", "does not search"),
+        ({"extra_body": {"best_of": 2}}, "best_of", "not supported"),
+        ({"stop": ["a"] * 17}, "stop", "<= 16"),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options", "not supported"),
         ({"max_tokens": 0}, "max_tokens", ">= 1"),
         ({"temperature": 3}, "temperature", "<= 2"),
         ({"n": 17}, "n", "at most 16"),
@@ -230,6 +248,9 @@ def test_models(server: Served) -> None:
         ({"extra_body": {"recipe": "swift stop=judge('x')"}}, "recipe", "numbers"),
         ({"extra_body": {"recipe": "swift transfer.value=2"}}, "recipe", "from 0 to 1"),
         ({"extra_body": {"recipe": "swift nothing=2"}}, "recipe", "nothing"),
+        ({"extra_body": {"recipe": "swift transfer.value=0.9)"}}, "recipe", "numbers"),
+        ({"extra_body": {"recipe": f"swift{' steps=8' * 9}"}}, "recipe", "at most 8"),
+        ({"extra_body": {"stop_rule": "prophet-max"}}, "stop_rule", "did you mean 'prophet-min'"),
         ({"extra_body": {"layout": "letter"}}, "layout", "unknown layout"),
         ({"extra_body": {"stop_rule": "judge"}}, "stop_rule", "unknown stop_rule"),
         ({"extra_body": {"drafts": True}}, "drafts", "set stream to true"),
@@ -248,8 +269,11 @@ def test_neutral_values_are_accepted(server: Served) -> None:
     done = ask(
         server, tools=[], tool_choice="none", logit_bias={}, frequency_penalty=0, presence_penalty=0,
         response_format={"type": "text"}, user="me", metadata={"a": "b"}, store=False, n=1, top_p=1,
+        service_tier="auto", modalities=["text"], top_logprobs=0, extra_body={"top_k": 0, "best_of": 1},
     )  # fmt: skip
     assert done.choices[0].message.content == ANSWER
+    assert "sample" not in done.model_extra["foretell"]["recipe"]
+    assert len(ask(server, n=16, tool_choice="auto").choices) == 16
     notes = done.model_extra["foretell"]["notes"]
     assert [note for note in notes if "no effect" in note] == [
         "metadata has no effect on this server",
@@ -263,6 +287,8 @@ def test_our_own_parameters(server: Served) -> None:
     loose = ask(server, extra_body={"recipe": "swift transfer.value=0.5 stop.tau.high=100"}).model_extra["foretell"]
     assert "threshold(value=0.5)" in loose["recipe"]
     assert "high=100" in loose["recipe"]
+    longer = ask(server, extra_body={"recipe": "prophet stop.reduce=min block_length=16"}).model_extra["foretell"]
+    assert "reduce=min" in longer["recipe"]
     ruled = ask(server, extra_body={"recipe": "full", "stop_rule": "prophet-min"}).model_extra["foretell"]
     assert ruled["steps"] == server.engine.generate(QUESTION, recipe="prophet stop.reduce=min").steps
     timed = ask(server, extra_body={"recipe": "swift stop=never", "stop_rule": "prophet"}).model_extra["foretell"]
@@ -274,6 +300,10 @@ def test_our_own_parameters(server: Served) -> None:
     pinned = ask(server, extra_body={"suffix": "The answer is", "answer_length": 1})
     assert pinned.choices[0].message.content.startswith("3 * 4")
     assert len(pinned.model_extra["foretell"]["answer"].split()) == 1
+    alone = server.engine.generate(QUESTION, recipe="swift", suffix="is", answer_length=2)
+    assert alone.text != ANSWER
+    for name in ("suffix", "answer_suffix"):
+        assert ask(server, extra_body={name: "is", "answer_length": 2}).choices[0].message.content == alone.text
 
 
 def test_layouts_are_chosen_by_name(server: Served) -> None:
@@ -318,6 +348,10 @@ def test_a_prompt_that_is_too_long(server: Served) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client(server).chat.completions.create(model="tiny", messages=long)
     assert caught.value.code == "context_length_exceeded"
+    for more, status in (("", 200), (" apples", 400)):  # 192 tokens and a window of 64 are the whole context
+        said = [{"role": "user", "content": "apples " * 189 + f"apples{more}"}]
+        body = {"model": "tiny", "messages": said, "recipe": "swift", "steps": 1}
+        assert httpx2.post(f"{server.url}/v1/chat/completions", json=body, timeout=PATIENCE).status_code == status
 
 
 def test_an_async_client_and_concurrent_requests(server: Served) -> None:
@@ -362,6 +396,14 @@ def test_a_busy_server_says_when_to_come_back_and_clients_retry(gated: tuple[Ser
     assert client(server, max_retries=5).chat.completions.create(model="tiny", messages=MESSAGES).choices
 
 
+def test_more_answers_than_there_are_places_are_never_given(tiny: Any) -> None:
+    with serve(tiny, limits=Limits(max_batch=1, max_waiting=1)) as server:
+        with pytest.raises(openai.BadRequestError, match="at most 2") as caught:
+            ask(server, n=3)
+        assert caught.value.param == "n"
+        assert len(ask(server, n=2).choices) == 2
+
+
 def test_different_recipes_are_limited(gated: tuple[Served, Gated]) -> None:
     server, model = gated
     server.service.worker.max_groups = 1
@@ -381,23 +423,32 @@ def test_a_request_that_takes_too_long(tiny: Any) -> None:
         with pytest.raises(openai.APIStatusError) as caught:
             ask(server, extra_body={"recipe": "full"})
         assert caught.value.status_code == 504
+        assert caught.value.response.headers["x-should-retry"] == "false"
         with pytest.raises(openai.APIError, match=r"more than .* seconds"):
             list(ask(server, stream=True, extra_body={"recipe": "full"}))
         server.wait_until_idle()
+        failed = server.service.metrics.requests.labels("/v1/chat/completions", "failed")
+        wait_for(lambda: failed._value.get() == 2)
 
 
 def test_the_body_of_a_chunk_is_what_strict_clients_expect(server: Served) -> None:
     """Every event is an ordinary chunk, and the stream ends with [DONE]."""
     with client(server).chat.completions.with_streaming_response.create(
-        model="tiny", messages=MESSAGES, stream=True, extra_body={"drafts": True}
+        model="tiny",
+        messages=MESSAGES,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"drafts": True},
     ) as raw:
         assert raw.headers["content-type"].startswith("text/event-stream")
+        assert (raw.headers["cache-control"], raw.headers["x-accel-buffering"]) == ("no-cache", "no")
         lines = [line for line in raw.iter_lines() if line]
     assert lines[-1] == "data: [DONE]"
-    for line in lines[:-1]:
-        chunk = json.loads(line.removeprefix("data: "))
+    *chunks, last = (json.loads(line.removeprefix("data: ")) for line in lines[:-1])
+    shared = {"id", "object", "created", "model", "system_fingerprint", "choices", "usage"}
+    for chunk in chunks:
         assert chunk["object"] == "chat.completion.chunk"
         assert len(chunk["choices"]) == 1
-        assert set(chunk) <= {
-            "id", "object", "created", "model", "system_fingerprint", "choices", "draft", "foretell",
-        }  # fmt: skip
+        assert chunk["usage"] is None
+        assert shared <= set(chunk) <= shared | {"draft", "foretell"}
+    assert (last["choices"], last["usage"]["total_tokens"]) == ([], 47)

@@ -47,7 +47,8 @@ def test_the_text_follows_the_schema(literate_server: Served) -> None:
     value = json.loads(done.choices[0].message.content)
     jsonschema.validate(value, SCHEMA)
     assert done.choices[0].finish_reason == "stop"
-    assert done.model_extra["foretell"]["forwards"] >= 1
+    assert done.model_extra["foretell"]["forwards"] > 1
+    assert ask(literate_server, extra_body={"steps": 1}).model_extra["foretell"]["forwards"] == 1
     chunks = list(ask(literate_server, stream=True, stream_options={"include_usage": True}))
     text = "".join(one.choices[0].delta.content or "" for one in chunks[:-1])
     assert json.loads(text) == value
@@ -73,6 +74,8 @@ def test_pydantic_models(literate_server: Served) -> None:
         ({**SCHEMA, "additionalProperties": True}, {}, "response_format", "additionalProperties"),
         (SCHEMA, {"n": 2}, "n", "not supported with a JSON schema"),
         (SCHEMA, {"temperature": 1.0}, "temperature", "not supported with a JSON schema"),
+        (SCHEMA, {"extra_body": {"stop_rule": "stable"}}, "stop_rule", "not supported with a JSON schema"),
+        (SCHEMA, {"top_logprobs": 1}, "top_logprobs", "not supported with a JSON schema"),
         (SCHEMA, {"response_format": {"type": "json_object"}}, "response_format", "give a closed JSON schema"),
         (SCHEMA, {"extra_body": {"recipe": "none"}}, "recipe", "unknown recipe"),
     ],

@@ -81,6 +81,9 @@ def test_a_server_earns_its_speed(chooser: Engine, tmp_path: Path) -> None:
         assert named["steps"] == 29  # a client that names a recipe gets it, and is no evidence
         ask(client, prompts[0], temperature=1.0)
         ask(client, prompts[0], n=2)
+        ask(client, prompts[0], stop="nowhere")
+        ask(client, prompts[0], steps=8)
+        ask(client, prompts[0], block_length=32)
         wait_until_idle(client)
         assert read_log(path).audits == state.audits
     with climbing(chooser, path, events) as client:  # a restart continues

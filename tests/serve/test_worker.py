@@ -22,8 +22,12 @@ from foretell.errors import ModelError
 from foretell.loop.protocols import Inputs, Readout
 from foretell.serve import Limits
 from foretell.serve.mailbox import MOST_DRAFTS, Committed, Draft, Mailbox
+from foretell.serve.problems import Problem
+from foretell.serve.worker import Ticket, Worker
 from tests.serve.conftest import ANSWER, PATIENCE, QUESTION, Gated, Served, serve, wait_for
 from tests.serve.test_openai import MESSAGES, ask, client
+
+WITHOUT_EFFECT = "user has no effect on this server"
 
 
 def send_raw(server: Served, body: dict[str, Any]) -> socket.socket:
@@ -34,6 +38,10 @@ def send_raw(server: Served, body: dict[str, Any]) -> socket.socket:
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(raw)}\r\n\r\n"
     connection.sendall(head.encode() + raw)
     return connection
+
+
+def read_all(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(4096), b""))
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -163,10 +171,17 @@ def test_a_window_without_an_end_continues_in_another(literate: Path) -> None:
         assert len(chunks[-1].choices[0].logprobs.tokens) == 30
         exact = complete(max_tokens=8)
         assert (exact.choices[0].finish_reason, exact.model_extra["foretell"]["windows"]) == ("length", 1)
+        assert complete(max_tokens=30, user="me").model_extra["foretell"]["notes"].count(WITHOUT_EFFECT) == 1
+        placed = complete(max_tokens=30, extra_body={"answer_length": 4})  # the answer's place ends the text
+        assert (placed.choices[0].finish_reason, placed.model_extra["foretell"]["windows"]) == ("stop", 1)
         word = engine.codec.decode(tokens[10:12])
         cut = complete(max_tokens=30, stop=word)
         assert cut.choices[0].text == whole.choices[0].text.partition(word)[0]
         assert (cut.choices[0].finish_reason, cut.model_extra["foretell"]["windows"]) == ("stop", 2)
+        for at in range(2, 20, 3):  # a part of a stop string is never sent, also if the rest is filled much later
+            word = engine.codec.decode(tokens[at : at + 3])
+            parts = [one.choices[0].text for one in complete(max_tokens=30, stop=word, stream=True)]
+            assert "".join(parts) == whole.choices[0].text.partition(word)[0]
 
 
 def test_the_end_of_the_context_ends_the_text(literate: Path) -> None:
@@ -229,6 +244,30 @@ def test_a_watched_row_costs_the_others_no_logits(tiny: Engine) -> None:
     assert two - one == one - none
 
 
+def test_the_time_in_the_queue_is_not_the_time_in_the_batch(gated: tuple[Served, Gated]) -> None:
+    server, model = gated
+    model.slow.append(0.03)
+    model.gate.set()
+    work = ask(server, extra_body={"recipe": "full"}).model_extra["foretell"]
+    assert work["queued"] < work["seconds"]
+
+
+def test_a_recipe_in_flight_is_never_one_too_many(tiny: Engine) -> None:
+    """Audits may start recipes beyond the limit; requests that share a batch with them are still taken."""
+    worker = Worker(tiny, max_groups=1)
+
+    def ticket(recipe: str) -> Ticket:
+        template = tiny.template(recipe=recipe)
+        return Ticket(tiny.request(QUESTION, template), template, print)
+
+    worker.submit(ticket("swift"))
+    worker._count(ticket("full"))  # an audit
+    worker.submit(ticket("full"), ticket("swift"))
+    assert worker.load == 4
+    with pytest.raises(Problem, match="different recipes"):
+        worker.submit(ticket("prophet"))
+
+
 def test_a_slow_reader_loses_drafts_and_no_text() -> None:
     async def read() -> None:
         box = Mailbox()
@@ -253,6 +292,28 @@ def test_a_stopped_worker_finishes_what_it_has(tiny: Engine) -> None:
     thread.join(PATIENCE)
     assert found == [ANSWER]
     assert not server.service.worker.alive
+
+
+def test_requests_that_are_not_done_in_time_are_told_that_the_server_stops(caplog: pytest.LogCaptureFixture) -> None:
+    engine = foretell.load("tiny")
+    model = Gated(engine.model)
+    engine.model = model
+    with serve(engine, grace=0.1) as server:
+        body = {"model": "tiny", "messages": MESSAGES}
+        connections = [send_raw(server, body | {"stream": stream}) for stream in (True, False)]
+        wait_for(lambda: model.passes and server.service.worker.load == 2)
+    model.gate.set()
+    streamed, whole = map(read_all, connections)
+    assert b'data: {"error":' in streamed
+    assert b'"code":"shutting_down"' in streamed
+    assert b"[DONE]" not in streamed
+    assert whole.startswith(b"HTTP/1.1 503")
+    assert b"retry-after: 1" in whole
+    assert server.service.metrics.requests.labels("/v1/chat/completions", "failed")._value.get() == 2
+    assert not [record for record in caplog.records if record.exc_info]
+    wait_for(lambda: not server.service.worker.alive)
+    for connection in connections:
+        connection.close()
 
 
 def test_a_stream_that_waits_is_kept_open(gated: tuple[Served, Gated], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +349,9 @@ def test_a_stream_that_waits_knows_its_place(gated: tuple[Served, Gated], monkey
     wait_for(lambda: len(model.passes) == 1)
     others = [send_raw(server, body) for _ in range(2)]
     wait_for(lambda: worker.load == 3)
+    shown = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+    assert "foretell_requests_waiting 2.0" in shown
+    assert "foretell_rows_running 1.0" in shown
     worker._scheduler.patience = 0
     model.slow.append(0.05)
     model.gate.set()

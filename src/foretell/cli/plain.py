@@ -8,6 +8,7 @@ from io import TextIOWrapper
 
 HANDLER = "foretell.plain"
 MARKS = dict(zip("░▒█▼●◉·⏎␣⟦⟧▕▏┃│└─", ":%#vo@./_[]||||+-", strict=True))
+MARKS |= dict.fromkeys("╭╮╰╯", "+")  # corners of panels
 MARKS |= {"≥": ">=", "∞": "inf", "…": "..."}
 
 
@@ -17,6 +18,13 @@ def replace_unencodable() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
+
+
+def replace_in(text: str) -> str:
+    """Return a text without characters that stdout lacks, for libraries that would write them all the same."""
+    codecs.register_error(HANDLER, _replace)
+    encoding = sys.stdout.encoding or "utf8"
+    return text.encode(encoding, HANDLER).decode(encoding)
 
 
 def stdout_is_unicode() -> bool:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from foretell.cli.plain import replace_in
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -118,7 +120,7 @@ def draw(command: Any, ctx: Any) -> str:
     for title, rows in every.items():
         body = Text("\n").join(line for row in rows for line in _lines(row, column, width - 4))
         console.print(Panel(body, title=Text(title), title_align="left", box=box.ROUNDED, border_style="bright_black"))
-    return page.getvalue().rstrip("\n")
+    return replace_in(page.getvalue().rstrip("\n"))
 
 
 def _lines(row: Row, column: int, width: int) -> Iterator[Text]:

@@ -8,14 +8,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
-from foretell.errors import RequestError
+from foretell.errors import RequestError, show
 from foretell.scale.pool import Job, Reply, Worker, WorkerLostError
 from foretell.workers import Needs
 
 TRIES = 3  # to start a local cluster: Ray gives up after 30 seconds, which a busy machine may need
 LONGEST = 300  # characters of a reason
+LOCAL = "local"  # a new cluster on this machine
+NO_CLUSTER = {
+    LOCAL: "no Ray cluster could be started on this machine",
+    "auto": "this machine belongs to no Ray cluster (start one with: ray start --head; or give the address of one)",
+}
 
 
 def connect(address: str) -> None:
@@ -33,27 +38,18 @@ def connect(address: str) -> None:
 
 
 def _connect(address: str) -> None:
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address == "local":
-        for attempt in range(TRIES):
-            try:
-                ray.init(address="local", include_dashboard=False, **quiet)
-            except Exception as error:  # Ray raises plain exceptions
-                ray.shutdown()
-                if attempt == TRIES - 1:
-                    raise RequestError(f"no local Ray cluster could be started: {_shorten(error)}") from error
-            else:
-                return
-    try:
-        ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        hint = (
-            "no Ray cluster is running on this machine: start one (ray start --head), give its address (--ray "
-            "host:6379), or use --ray local"
-            if address == "auto"
-            else f"there is no Ray cluster at {address!r}"
-        )
-        raise RequestError(f"{hint} ({_shorten(error)})") from error
+    local = {"include_dashboard": False} if address == LOCAL else {}
+    for left in reversed(range(TRIES if address == LOCAL else 1)):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="error", **local)
+        except Exception as error:  # noqa: BLE001  Ray raises many kinds
+            ray.shutdown()
+            if left == 0:
+                raise RequestError(
+                    f"{NO_CLUSTER.get(address, f'there is no Ray cluster at {show(address)}')}: {_shorten(error)}"
+                ) from None
+        else:
+            return
 
 
 def _shorten(error: BaseException) -> str:
@@ -94,11 +90,9 @@ class RayCluster:
     def result(self, job: Job) -> Reply:
         try:
             reply: Reply = ray.get(job)
-        except RayActorError as error:
-            raise WorkerLostError(_shorten(error)) from error
-        except RayTaskError:  # a reply that cannot be sent
+        except RayTaskError:  # a reply that cannot be sent: a bug
             raise
-        except RayError as error:  # its result was on a machine that is lost
+        except RayError as error:  # the worker, its machine or a large reply that was still there is lost
             raise WorkerLostError(_shorten(error)) from error
         return reply
 

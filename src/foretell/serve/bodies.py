@@ -45,11 +45,14 @@ REFUSED = {
     "verbosity": "leave it out; max_tokens limits the length",
     "web_search_options": "leave it out; this server does not search",
 }
-NEUTRAL: dict[str, tuple[object, ...]] = {
+NEUTRAL: dict[str, tuple[object, ...]] = {  # besides null, false and 0
     "best_of": (1,),
-    "modalities": (["text"],),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "modalities": ([], ["text"]),
     "response_format": ({"type": "text"},),
     "tool_choice": ("none", "auto"),
+    "tools": ([],),
 }
 # Parameters that are about the caller's bookkeeping. They change no answer, and a note in the response says so.
 WITHOUT_EFFECT = (
@@ -208,7 +211,7 @@ def read_body(raw: bytes, kind: type[T]) -> tuple[T, tuple[str, ...]]:
 
 
 def _is_neutral(name: str, value: object) -> bool:
-    return not value or value in NEUTRAL.get(name, ())
+    return value in (None, False, *NEUTRAL.get(name, ()))
 
 
 def _find_param(message: str, known: Collection[str]) -> str | None:

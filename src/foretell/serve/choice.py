@@ -102,9 +102,11 @@ class Choice:
         text, found = cut_text(self._decode(tokens), self.template.stop_strings)
         ended = end_of(outcome.tokens, outcome.request.layout, self.engine.codec.end_ids) < len(outcome.tokens)
         following = None
-        if len(whole) > len(tokens):
+        if found is not None:
+            self.reason = "stop"
+        elif len(whole) > len(tokens):
             self.reason = "length"
-        elif found is not None or ended or not self.open_ended:
+        elif ended or not self.open_ended:
             self.reason = "stop"
         elif len(tokens) == self.cap or (following := self._follow(outcome)) is None:
             self.reason = "length"

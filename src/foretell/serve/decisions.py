@@ -33,6 +33,10 @@ from foretell.serve.service import Service
 from foretell.serve.worker import Ticket
 
 OPTIONS = ("template", "think", "steps", "orders", "on_unsure", "sure", "seed")
+WITHOUT_SCHEMA = (  # parameters of a chat that a JSON schema excludes
+    *("n", "temperature", "top_p", "top_k", "stop", "logprobs", "top_logprobs", "drafts", "diffusing", "trace"),
+    *("layout", "suffix", "answer_suffix", "answer_length", "block_length", "stop_rule"),
+)
 
 
 @dataclass
@@ -207,12 +211,8 @@ def prepare_decision(route: str, service: Service, raw: bytes) -> Callable[[], D
 
 
 def _prepare_plan(service: Service, questions: Mapping[str, Question], options: DecideOptions) -> DecisionPlan:
-    """Return a plan with the tuned file that is calibrated for the questions, unless the client chose how to decode.
-
-    A calibration does not hold for other steps or further readings.
-    """
-    chosen = {"recipe", "steps", "orders"} & options.keys() or options.get("on_unsure") == "full"
-    if not chosen:
+    """Return a plan with the tuned file whose calibration holds for the request, unless the client chose a recipe."""
+    if "recipe" not in options:
         for tuned in service.offers.calibrated:
             plan = DecisionPlan.prepare(service.engine, questions, **options | {"recipe": tuned})
             if plan.calibration is not None:
@@ -224,7 +224,7 @@ def prepare_object(
     service: Service, body: ChatBody, schema: Mapping[str, Any], notes: Sequence[str]
 ) -> Callable[[], SchemaAnswer]:
     """Check a chat whose answer has to follow a closed JSON schema. Raises Problem if it cannot be served."""
-    for name in ("n", "logprobs", "temperature", "top_p", "top_k", "stop", "drafts", "diffusing", "trace", "layout"):
+    for name in WITHOUT_SCHEMA:
         if getattr(body, name) and not (name == "n" and body.n == 1):
             raise Problem(
                 400, f"{name} is not supported with a JSON schema: leave it out", param=name, code="unsupported"
@@ -232,7 +232,11 @@ def prepare_object(
     service.check_model(body.model)
     try:
         question = Object.from_schema(schema)
-        options: DecideOptions = {} if body.recipe is None else {"recipe": service.offers.recipe(body.recipe)}
+        options: DecideOptions = {"seed": body.seed or 0}
+        if body.recipe is not None:
+            options["recipe"] = service.offers.recipe(body.recipe)
+        if body.steps is not None:
+            options["steps"] = body.steps
         plan = DecisionPlan.prepare(service.engine, {"answer": question}, **options)
         plan = replace(plan, base=replace(plan.base, notes=(*notes, *plan.base.notes)))
         alone = len(body.messages) == 1 and isinstance(body.messages[0].get("content"), str)

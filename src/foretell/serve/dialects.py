@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from math import isfinite
 from typing import Any, Protocol
 
 from foretell.loop.spelling import Spelling, printable
@@ -160,8 +159,8 @@ def describe_draft(draft: Draft, choice: Choice, arrived: float) -> dict[str, An
 
 
 def _round(value: float | None) -> float | None:
-    """Return a number with few digits; None if it is not finite, which JSON cannot write."""
-    return None if value is None or not isfinite(value) else round(value, SHOWN_DIGITS)
+    """Return a number with few digits. One that is not finite is written as null."""
+    return None if value is None else round(value, SHOWN_DIGITS)
 
 
 def envelope(dialect: Dialect, name: str, model: str, *, part: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import logging
 import re
 import secrets
 import time
+from asyncio import CancelledError
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foretell.serve.problems import RETRY_AFTER, Problem
+from foretell.serve.problems import BUG, Problem, stopping
 from foretell.serve.service import Limits
 
 LOG = logging.getLogger("foretell.serve")
@@ -25,7 +26,6 @@ REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 LONGEST_PATH = 200  # characters in a log line
 SIZE = re.compile(r"[0-9]{1,18}")
 WITHOUT_KEY = ("/", "/health", "/ready", "/metrics", "/foretell/info")  # and the page's files
-BUG = Problem(500, "the server has a bug; its log says more", code="internal_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ class Guard:
                 await _report(problem, scope, receive, tell, exchange)
             except ClientDisconnect:
                 pass  # nobody is left to be answered
+            except CancelledError:  # the server stops, and its grace is over
+                await _report(stopping(), scope, receive, tell, exchange)
             except Exception:
                 LOG.exception("%s: a bug", name)
                 await _report(BUG, scope, receive, tell, exchange)
@@ -103,9 +105,7 @@ class Guard:
         if SIZE.fullmatch(size) and int(size) > self.service.limits.max_body:
             raise self._too_large()
         if self.service.draining and scope["method"] == "POST":
-            raise Problem(
-                503, "the server is shutting down", code="shutting_down", headers={"retry-after": RETRY_AFTER}
-            )
+            raise stopping()
 
     def _too_large(self) -> Problem:
         limit = self.service.limits.max_body

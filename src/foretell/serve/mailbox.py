@@ -74,7 +74,7 @@ class Mailbox:
         self._ready = asyncio.Event()
         self._lock = Lock()
         self._events: deque[tuple[int, Event]] = deque()
-        self._drafts = 0
+        self._drafts = 0  # since events were read
 
     def put(self, index: int, event: Event) -> None:
         """Add an event of choice `index`. Any thread may call this, and it never waits."""
@@ -91,7 +91,6 @@ class Mailbox:
         for place, (_, event) in enumerate(self._events):
             if isinstance(event, Draft | Preview):
                 del self._events[place]
-                self._drafts -= 1
                 return
 
     async def get(self, seconds: float) -> list[tuple[int, Event]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from math import isfinite
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Literal
@@ -159,6 +158,6 @@ def replay_run(engine: Engine, run: Run) -> dict[str, Any]:
     }
 
 
-def _list(values: Tensor | None) -> list[float | None]:
-    """Return numbers with few digits; None for those that are not finite."""
-    return [] if values is None else [round(one, 4) if isfinite(one) else None for one in values.tolist()]
+def _list(values: Tensor | None) -> list[float]:
+    """Return numbers with few digits. Those that are not finite are written as null."""
+    return [] if values is None else [round(one, 4) for one in values.tolist()]

@@ -43,6 +43,14 @@ class Problem(Exception):  # noqa: N818  it is what the client did or met, not a
         return {"error": {"message": self.message, "type": KINDS[self.status], "param": self.param, "code": self.code}}
 
 
+BUG = Problem(500, "the server has a bug; its log says more", code="internal_error")
+
+
+def stopping() -> Problem:
+    """Return the problem of a request that arrives, or is not done, while the server shuts down."""
+    return Problem(503, "the server is shutting down", code="shutting_down", headers={"retry-after": RETRY_AFTER})
+
+
 def busy(message: str, code: str) -> Problem:
     """Return the problem of a request that may succeed a little later."""
     return Problem(429, message, code=code, headers={"retry-after": RETRY_AFTER})

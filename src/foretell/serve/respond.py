@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -18,10 +19,11 @@ from foretell.serve.answer import Answer
 from foretell.serve.bodies import ChatBody, CompletionBody, read_body
 from foretell.serve.decisions import prepare_decision, prepare_object
 from foretell.serve.dialects import Chat, Dialect, Text
-from foretell.serve.problems import Problem
+from foretell.serve.problems import BUG, Problem, stopping
 from foretell.serve.reply import Json
 from foretell.serve.service import Service
 
+LOG = logging.getLogger("foretell.serve")
 T = TypeVar("T")
 
 
@@ -72,7 +74,7 @@ PREPARE: dict[str, Prepare] = {
 
 
 async def answer_request(service: Service, route: str, request: Request) -> Response:
-    began, outcome, streaming = time.perf_counter(), "ok", False
+    began, outcome, streaming = time.perf_counter(), "failed", False
     answer: Answering | None = None
     try:
         make = await run_in_threadpool(PREPARE[route], service, await request.body())
@@ -81,9 +83,10 @@ async def answer_request(service: Service, route: str, request: Request) -> Resp
         if answer.streams:
             streaming = True  # it is closed when the stream ends
             return _Stream(service, answer, began)
-        return Json(await _unless_left(request, answer.respond()))
+        found = await _unless_left(request, answer.respond())
+        outcome = "ok"
+        return Json(found)
     except TimeoutError:
-        outcome = "failed"
         raise _took_too_long(service) from None
     except Problem as problem:
         outcome = "refused" if problem.status < 500 else "failed"
@@ -155,6 +158,9 @@ class _Stream(Response):
             outcome = sending.result() if sending.done() else "left"
         except OSError:  # the connection is closed
             outcome = "left"
+        except asyncio.CancelledError:  # the server stops, and its grace is over
+            sending.cancel()
+            await _end_stream(send, stopping())
         finally:
             sending.cancel()
             leaving.cancel()
@@ -172,10 +178,19 @@ class _Stream(Response):
             problem = _took_too_long(self.service)
         except Problem as found:
             problem = found
-        if problem is not None:
-            await _send_event(send, _data(problem.body()))
-        await send({"type": "http.response.body", "body": b""})
+        except OSError:  # the connection is closed
+            raise
+        except Exception:
+            LOG.exception("%s: a bug", self.answer.route)
+            problem = BUG
+        await _end_stream(send, problem)
         return "ok" if problem is None else "refused" if problem.status < 500 else "failed"
+
+
+async def _end_stream(send: Send, problem: Problem | None) -> None:
+    if problem is not None:
+        await _send_event(send, _data(problem.body()))
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _data(value: dict[str, Any]) -> bytes:

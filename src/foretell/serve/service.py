@@ -129,14 +129,14 @@ class Service:
     def prepare(self, body: ChatBody | CompletionBody, notes: tuple[str, ...]) -> list[Choice]:
         """Return the choices that a body asks for. Raises Problem if it cannot be decoded as asked."""
         self.check_model(body.model)
-        _check_streaming(body)
+        _check_together(body)
         prompts = list(_prompts(body))
         count = len(prompts) * (body.n or 1)
-        if count > self.limits.max_choices:
+        most = min(self.limits.max_choices, self.worker.places)
+        if count > most:
             raise Problem(
                 400,
-                f"{count} answers were asked for (n times the number of prompts); at most {self.limits.max_choices} "
-                "are given per request",
+                f"{count} answers were asked for (n times the number of prompts); at most {most} are given per request",
                 param="n",
                 code="too_many_choices",
             )
@@ -260,8 +260,13 @@ def _prompts(body: ChatBody | CompletionBody) -> Iterator[Prompt]:
         yield one
 
 
-def _check_streaming(body: ChatBody | CompletionBody) -> None:
-    """Raise Problem if parameters of a stream are given without one."""
+def _check_together(body: ChatBody | CompletionBody) -> None:
+    """Raise Problem if a parameter is given without the one that it belongs to."""
+    if isinstance(body, ChatBody) and body.top_logprobs and not body.logprobs:
+        raise Problem(
+            400, "top_logprobs is for log probabilities: set logprobs to true", param="top_logprobs",
+            code="unsupported",
+        )  # fmt: skip
     options = body.stream_options
     if options is not None and not body.stream:
         raise Problem(

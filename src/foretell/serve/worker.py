@@ -92,6 +92,11 @@ class Worker:
         return self._kinds.total()
 
     @property
+    def places(self) -> int:
+        """The number of requests that may wait or run."""
+        return self.max_waiting + self.max_batch
+
+    @property
     def stalled(self) -> float:
         """Seconds since the last step ended; 0 if there is nothing to decode."""
         return time.perf_counter() - self._moved if self.load else 0.0
@@ -104,7 +109,7 @@ class Worker:
     def submit(self, *tickets: Ticket) -> None:
         """Queue requests, all of them or none. Raises Problem if the server is too busy for them."""
         with self._lock:
-            if self.load + len(tickets) > self.max_waiting + self.max_batch:
+            if self.load + len(tickets) > self.places:
                 raise busy(
                     f"{self.load} requests are waiting or running, and at most {self.max_waiting} may wait", "busy"
                 )
@@ -192,8 +197,7 @@ class Worker:
         if ticket.number is None or self._tickets.get(ticket.number) is not ticket:
             return  # it is done; after a failure, its number may be another request's
         if ticket.task is not None and self.supervisor is not None and self.supervisor.awaits(ticket.task):
-            ticket.put = _ignore  # an audit needs its result, and later audits wait for it
-            return
+            return  # an audit needs its result, and later audits wait for it
         self._scheduler.cancel(ticket.number)
         del self._tickets[ticket.number]
         self._forget(ticket)

@@ -29,7 +29,7 @@ def server_url() -> Iterator[str]:
     if given:
         yield given
         return
-    pytest.importorskip("uvicorn", reason="the server needs uvicorn, which the extra foretell[serve] installs")
+    pytest.importorskip("uvicorn", reason="the server needs uvicorn, which the extra foretell[server] installs")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(RUNS))
         serve_page = importlib.import_module("page_server").serve_page
