@@ -180,6 +180,7 @@ def test_a_server_in_this_process(run: Run, tmp_path: Path, monkeypatch: pytest.
         async def shutdown(self: Any, sockets: Any = None) -> None:
             assert made.state.service.draining  # since the signal
             assert self.config.timeout_graceful_shutdown == 7
+            assert self.config.timeout_keep_alive > 60  # nginx's; openai's client has 5
             stopped.append(True)
             await stop(self, sockets)
 
