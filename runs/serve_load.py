@@ -192,6 +192,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of the comparison of speed (default: 3)")
     parser.add_argument("--soak", type=int, default=6, help="rounds of mixed requests, one per client (default: 6)")
     parser.add_argument("--only", choices=PARTS, help="measure this part, and keep the other's published numbers")
+    parser.add_argument("--page", action="store_true", help="make the page from its numbers, without measuring")
     parser.add_argument("--note", help="what a reader has to know about the conditions of a measurement")
     parser.add_argument("--no-packed", dest="packed", action="store_false", help="matrices as they are stored")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -202,19 +203,27 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "foretell"  # makes the SVG file reproducible
+    parts = read_parts(options.out) if options.only or options.page else {}
+    if not options.page:
+        parts |= measure(options)
+    if options.note:
+        parts["note"] = options.note
+    numbers = {"packed": options.packed, "batch": BATCH, **parts}
+    publish(PAGE, markdown(numbers), numbers, options, figure(numbers) if "speed" in parts else None)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the numbers of the parts that are asked for."""
     engine = foretell.load(BUNDLED_MODEL, packed=options.packed)
     engine.use_threads()
-    parts = read_parts(options.out) if options.only else {}
+    parts: dict[str, Any] = {}
     with serve(options) as server, start_server(str(NAIVE_SCRIPT), BUNDLED_MODEL, *packing(options)) as naive:
         if options.only != "speed":
             parts["soak"] = soak(engine, server, options)
         if options.only != "soak":
             parts["speed"] = compare(engine, server, naive, options)
         server.wait_until_idle()
-    if options.note:
-        parts["note"] = options.note
-    numbers = {"packed": options.packed, "batch": BATCH, **parts}
-    publish(PAGE, markdown(numbers), numbers, options, figure(numbers) if "speed" in parts else None)
+    return parts
 
 
 def read_parts(folder: Path) -> dict[str, Any]:

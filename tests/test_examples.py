@@ -164,6 +164,7 @@ def reader(
         foretell.POLICIES[name].update(named)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(one.is_run for one in blocks_of(page))], ids=lambda page: page.stem
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -119,4 +120,16 @@ def test_the_site_builds_without_warnings(tmp_path: Path, monkeypatch: pytest.Mo
     assert not warnings
     shown = (tmp_path / "python.html").read_text(encoding="utf8")
     assert all(f'id="{name}"' in shown for name in set(foretell.__all__) - {"Words", "teach"})
-    assert "--answer-length" in (tmp_path / "cli.html").read_text(encoding="utf8")
+    commands = (tmp_path / "cli.html").read_text(encoding="utf8")
+    assert "--answer-length" in commands
+    assert "<li>Results go to stdout" in commands  # the forge's Markdown wants no blank line before a list
+
+
+def test_the_readme_has_the_measured_sizes() -> None:
+    measured = json.loads((ROOT / "docs/results/download_size.json").read_text())
+    assert f"{measured['gpu_mb'] / 1000:.1f} GB in all" in README
+    assert f"{measured['cpu_mb']} MB in all" in README
+    shown = dict(re.findall(r"^\| `([\w-]+)` \|.*\| ([\d.]+) \|$", README, re.MULTILINE))
+    assert shown == {
+        name: f"{size:.1f}" if size < 10 else f"{size:.0f}" for name, size in measured["extras_mb"].items()
+    }

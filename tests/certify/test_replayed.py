@@ -106,6 +106,12 @@ def test_a_baseline_that_is_not_asked_for_is_shared_by_at_least_two(checkpoint: 
     assert (len(records), len(new)) == (6, 9)
 
 
+def test_what_no_trace_can_tell_is_decoded(checkpoint: Path, tmp_path: Path) -> None:
+    for setting in ("cache=dual", "verify=recheck"):
+        recipes = (f"full {setting}", f"full {setting} stop={RULE}", f"full {setting} stop={RULE} region=whole")
+        assert not plan(checkpoint, tmp_path, recipes).baselines, setting
+
+
 def test_a_folder_of_another_kind_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     evaluate(Evaluation(str(checkpoint), "choice", RECIPES[:2], tmp_path, limit=1, seed=3))
     with pytest.raises(RequestError, match="decoded every recipe"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,17 @@ import pytest
 from typer.testing import CliRunner
 
 from foretell.certify.tune import tune
+from foretell.certify.tune_decisions import calibrate
 from foretell.cli.app import app
-from foretell.decide.calibration import calibration_error, fit, fit_temperature
 from foretell.decide.wire import parse_questions
-from foretell.engine.certificate import read_certificate
-from foretell.engine.engine import load
+from foretell.engine.certificate import Certificate, read_certificate
+from foretell.engine.engine import Engine, load
+from foretell.engine.prompt_files import FilePrompt
 from foretell.errors import RequestError
+from foretell.evaluation.benchmarks.decisions import example_of
+from foretell.recipes.presets import parse
 from foretell.tasks import TASKS, draw
+from tests.decide.models import make_engine
 
 INPUT = "Tom has 3 boxes with 4 apples each. He eats 5."
 ASK = ["-q", "How many apples are left?"]
@@ -118,28 +123,46 @@ def test_questions_of_every_type() -> None:
     assert score.levels == ("low", "high: very")  # type: ignore[union-attr]
 
 
-def test_temperature_and_quantile() -> None:
-    rng = np.random.default_rng(0)
-    true = rng.dirichlet(np.ones(4), size=2000)
-    right = [int(rng.choice(4, p=one)) for one in true]
-    sharp = [one**2 / (one**2).sum() for one in true]  # as if read at half the temperature
-    assert fit_temperature(sharp, right) == pytest.approx(2, abs=0.15)
-    made = fit(sharp[:1000], right[:1000], 0.9)
-    covered = np.mean([place in made.select(p) for p, place in zip(sharp[1000:], right[1000:], strict=True)])
-    assert covered == pytest.approx(0.9, abs=0.035)
-    softened = [made.soften(p) for p in sharp]
-    errors = [
-        calibration_error(
-            [float(p.max()) for p in each], [p.argmax() == place for p, place in zip(each, right, strict=True)]
-        )
-        for each in (sharp, softened)
-    ]
-    assert errors[1] < 0.03 < errors[0]
-    with pytest.raises(RequestError, match="at least 50 labelled rows"):
-        fit(sharp[:49], right[:49], 0.9)
-    certain = [np.array([1.0, 0.0])] * 60
-    assert fit_temperature(certain, [0] * 60) >= 0.05
-    assert fit(certain, [0] * 60, 1.0).quantile == 1.0  # more coverage than 60 rows can show
+def write_questions(folder: Path) -> str:
+    path = folder / "questions.json"
+    path.write_text(json.dumps([QUESTION]))
+    return str(path)
+
+
+def check_calibrated_options(engine: Engine, text: str, asked: Any, tuned: Certificate) -> None:
+    """A calibration holds for one reading with all steps; whether an answer is sure is decided after it."""
+    for more in ({"steps": 5}, {"orders": 2}, {"on_unsure": "full"}):
+        options: Any = {"recipe": tuned, **more}
+        decision = engine.decide(text, asked, **options)
+        assert decision.answer.conformal is None
+        assert "so it is not used" in " ".join(decision.notes)
+        with pytest.raises(RequestError, match="so it is not used"):
+            engine.decide(text, asked, **options, on_mismatch="fail")
+    assert tuned.decisions is not None
+    flat = tuned.decisions["kinds"]["choice"] | {"temperature": 20.0, "doubt": 0.5}
+    unsure = replace(tuned, decisions={**tuned.decisions, "kinds": {"choice": flat}})
+    for recipe, sure in ((unsure, 0.95), (tuned, 0.3)):
+        answer: Any = engine.decide(text, asked, recipe=recipe, on_unsure="abstain", sure=sure, orders=1).answer
+        assert answer.reads == 1
+        assert answer.abstained == (max(answer.calibrated.values()) < sure)
+        assert answer.abstained == (recipe is unsure)
+        assert max(answer.probabilities.values()) > 0.95
+
+
+def test_questions_that_depend_on_others_are_not_tuned(tmp_path: Path) -> None:
+    rows = [{"prompt": INPUT}] * 16
+    asked = [{**QUESTION, "name": "a"}, {**QUESTION, "name": "b", "depends_on": "a"}]
+    with pytest.raises(RequestError, match="all questions are asked at once, but b depends on another one"):
+        tune("tiny", prompts=rows, questions=asked, out=tmp_path / "tuned.json")
+
+
+def test_several_questions_of_one_input_are_one_row() -> None:
+    asked = json.dumps({"a": {"type": "integer", "digits": 1}, "b": {"type": "integer", "digits": 1}})
+    rows = [FilePrompt(at, f"{at}", answer={"a": at % 10, "b": 3}) for at in range(50)]
+    examples = [example_of(one, ["a", "b"], asked, None) for one in rows]
+    made = calibrate(make_engine(0), examples, parse("full steps=1"), 0.9, 32)
+    assert made is not None
+    assert made.kinds["integer"].rows == 50
 
 
 def test_tuned_decisions_are_calibrated(tmp_path: Path) -> None:
@@ -158,6 +181,11 @@ def test_tuned_decisions_are_calibrated(tmp_path: Path) -> None:
     answer: Any = engine.decide(problems[0].prompt, asked, recipe=out).answer
     assert answer.conformal is not None
     assert sum(answer.calibrated.values()) == pytest.approx(1)
+    check_calibrated_options(engine, problems[0].prompt, asked, found)
+    shown = run(problems[0].prompt, "--questions", write_questions(tmp_path), "--recipe", str(out))
+    best = max(answer.calibrated.values())
+    assert f"{best:.2%}" in shown.stdout
+    assert "calibrated" in shown.stdout
     other = parse_questions([{**QUESTION, "instructions": "How many?"}])
     decision = engine.decide(problems[0].prompt, other, recipe=out)
     assert "another template or other questions" in " ".join(decision.notes)

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import uvicorn
 
 from foretell.cli import serve as serve_module
 from tests.cli.conftest import Run
@@ -163,7 +164,7 @@ def test_what_ray_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_server_in_this_process(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal ends the server and not the process, and what was printed names what was asked for."""
-    real, ports, access = serve_module.listen, list[int](), list[Any]()
+    real, ports, access, stopped = serve_module.listen, list[int](), list[Any](), list[bool]()
 
     def listen(made: Any, host: str, port: int, grace: float, greet: Any) -> None:
         def leave(port: int) -> None:
@@ -174,8 +175,17 @@ def test_a_server_in_this_process(run: Run, tmp_path: Path, monkeypatch: pytest.
         assert grace == 7
         assert made.state.service.limits.max_tokens == 99
         access.append(made.user_middleware[0].kwargs["access"])
+        stop = uvicorn.Server.shutdown
+
+        async def shutdown(self: Any, sockets: Any = None) -> None:
+            assert made.state.service.draining  # since the signal
+            assert self.config.timeout_graceful_shutdown == 7
+            assert self.config.timeout_keep_alive > 60  # nginx's; openai's client has 5
+            stopped.append(True)
+            await stop(self, sockets)
+
+        monkeypatch.setattr("uvicorn.Server.shutdown", shutdown)
         real(made, host, port, grace, leave)
-        assert made.state.service.draining
 
     monkeypatch.setattr(serve_module, "listen", listen)
     monkeypatch.chdir(tmp_path)
@@ -184,6 +194,7 @@ def test_a_server_in_this_process(run: Run, tmp_path: Path, monkeypatch: pytest.
     more = ("--grace", "7", "--max-tokens", "99", "--cors-origin", "http://there.example")
     done = run(*words, *more, "--risk", "0.05", "--pilot", "3", "--recipe", "full")
     assert [(one.key, one.hosts, one.origins) for one in access] == [("secret", (), ("http://there.example",))]
+    assert stopped
     assert f"serving tiny at http://localhost:{ports[0]}" in done.stderr
     assert "recipe: full at first; faster ones are earned with risk 0.05" in done.stderr
     assert "Bearer $FORETELL_API_KEY" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 import foretell
 from foretell.decide.answers import ChoiceAnswer, ObjectAnswer, PredicateAnswer, ScoreAnswer, TextAnswer
 from foretell.decide.grammar import find_grammar
-from foretell.decide.labels import Labels
+from foretell.decide.labels import Labels, find_labels
 from foretell.decide.objects import Object
 from foretell.decide.plan import DecisionPlan
 from foretell.decide.questions import Choice, Integer, Predicate, Score, Text
@@ -88,6 +89,26 @@ def test_one_token_probabilities_are_those_of_the_model(tiny: Engine) -> None:
     assert list(answer.probabilities.values()) == pytest.approx(logits[letters].softmax(0).tolist(), abs=1e-5)
     assert answer.label_mass == pytest.approx(float(logits.softmax(0)[letters].sum()), abs=1e-5)
     assert tiny.decide(INPUT, Choice(ASK, RANGES), steps=1, label_mass=False).answer.label_mass is None
+
+
+def test_the_least_certain_thinking_token(tiny: Engine) -> None:
+    plan = DecisionPlan.prepare(tiny, Integer(ASK))
+    (ask,) = plan.start(INPUT).asks
+    scheduler, seen = tiny.scheduler(), list[float]()
+
+    def watch(step: Any, row: int) -> None:
+        ask.reader(step, row)
+        filled = step.filled[row].clone()
+        filled[[at for slot in ask.request.layout.slots for at in range(slot.offset, slot.end)]] = False
+        seen.extend(step.beliefs.confidence[row][filled].tolist())
+
+    scheduler.submit(ask.request, watch)
+    (_,) = scheduler.run()
+    assert len(seen) > 10
+    answer = tiny.decide(INPUT, Integer(ASK)).answer
+    assert answer.thinking == pytest.approx(min(seen))
+    assert 0 < min(seen) < 1
+    assert tiny.decide(INPUT, Integer(ASK), think=0).answer.thinking is None
 
 
 def test_a_batch_equals_single_decisions(tiny: Engine) -> None:
@@ -289,7 +310,9 @@ CLOSED = {"additionalProperties": False}
         ({"a": {"type": "integer", "minimum": 1}}, "needs a minimum and a maximum"),
         ({"a": {"type": "integer", "minimum": 1, "maximum": 10**6}}, "are too many"),
         ({"a": {"enum": ["x"], "type": "integer"}}, "no value of the enum has the type 'integer'"),
-        ({"a": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}, r"\$.a.anyOf\[1\]: unknown type None"),
+        ({"a": {"anyOf": [{"type": "null"}, {"type": "any"}]}}, r"\$.a.anyOf\[1\]: unknown type 'any'"),
+        ({"a": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}, r"\$.a.anyOf\[1\]: unknown reference '#'"),
+        ({"a": {"type": "array", "items": {"$ref": ["a"]}}}, r"\$.a\[\]: unknown reference \['a'\]"),
     ],
 )
 def test_schemas_that_cannot_be_served(schema: Any, says: str) -> None:
@@ -297,6 +320,47 @@ def test_schemas_that_cannot_be_served(schema: Any, says: str) -> None:
         schema = {"type": "object", "properties": schema, "required": ["a"], **CLOSED}
     with pytest.raises(RequestError, match=says):
         Object.from_schema(schema)
+
+
+def test_references_are_replaced_by_their_definitions() -> None:
+    colour = {"enum": ["red", "blue"]}
+    pair = {"type": "object", "properties": {"c": {"$ref": "#/$defs/colour"}}, "required": ["c"], **CLOSED}
+    schema = {
+        "$defs": {"colour": colour, "pair": pair},
+        "definitions": {"n": {"type": "integer", "minimum": 1, "maximum": 2}},
+        "type": "object",
+        "properties": {
+            "p": {"$ref": "#/$defs/pair", "description": "both"},
+            "l": {"type": "array", "items": {"$ref": "#/definitions/n"}, "minItems": 1, "maxItems": 1},
+            "o": {"anyOf": [{"$ref": "#/$defs/colour"}, {"type": "null"}]},
+        },
+        "required": ["p", "l", "o"],
+        **CLOSED,
+    }
+    leaves = Object.from_schema(schema).leaves("x")
+    assert list(leaves) == ["x.p.c", "x.l", "x.o"]
+    assert leaves["x.p.c"].values == ("red", "blue")
+    assert re.fullmatch(str(leaves["x.l"].regex), "[2]")
+    assert re.fullmatch(str(leaves["x.o"].regex), "null")
+    for name, inner, says in (
+        ("pair", {**pair, "properties": {"c": {"$ref": "#/$defs/pair"}}}, "contains itself"),
+        ("colour", 5, r"\$.p.c: a schema must be an object"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            Object.from_schema({**schema, "$defs": {**schema["$defs"], name: inner}})  # type: ignore[dict-item]
+    with pytest.raises(RequestError, match=r"\$.definitions must be an object"):
+        Object.from_schema({**schema, "definitions": []})
+    twice = {
+        f"d{at}": {
+            "type": "object",
+            "properties": {key: {"$ref": f"#/$defs/d{at + 1}"} for key in "ab"},
+            "required": ["a", "b"],
+            **CLOSED,
+        }
+        for at in range(30)
+    }
+    with pytest.raises(RequestError, match="1000 times"):
+        Object.from_schema({**twice["d0"], "$defs": {**twice, "d30": colour}})
 
 
 def test_regular_expressions_that_cannot_be_served(random: Engine) -> None:
@@ -342,6 +406,27 @@ def test_a_failing_input_names_its_place(tiny: Engine) -> None:
     assert (
         Request((1,), DecisionPlan.prepare(tiny, Integer()).start(INPUT).asks[0].request.layout).recipe.stop == Never()
     )
+
+
+def test_equal_labels_are_encoded_once(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And equal values of other types are other labels."""
+    first = DecisionPlan.prepare(tiny, Integer(ASK)).start(INPUT).asks[0].canvas.specs["q1"]
+    monkeypatch.setattr(Labels, "of", lambda *_: pytest.fail("the labels are known"))
+    assert DecisionPlan.prepare(tiny, Integer("How many?")).start("Tom").asks[0].canvas.specs["q1"] is first
+    monkeypatch.undo()
+    truths = [(False, ("A",)), (True, ("B",))]
+    numbers = [(0, ("A",)), (1, ("B",))]
+    assert find_labels(truths, None, tiny.codec) is find_labels(truths, None, tiny.codec)
+    assert [type(one) for one in find_labels(numbers, None, tiny.codec).values] == [int, int]
+    assert find_labels(truths, "= ", tiny.codec) is not find_labels(truths, None, tiny.codec)
+    monkeypatch.setattr("foretell.decide.labels.REMEMBERED", 0)
+    assert find_labels([("a", ("C",))], None, tiny.codec).texts == ("C",)
+    assert find_labels(truths, None, replace(tiny.codec)) is not find_labels(truths, None, tiny.codec)
+
+
+def test_a_slot_holds_a_label_whatever_its_spelling(tiny: Engine) -> None:
+    made = find_labels([(True, ("A", "B")), (False, ("C",))], None, tiny.codec)
+    assert [made.text_of(one) for one in made.sequences] == ["A", "A", "C"]
 
 
 def test_labels_are_padded_with_the_first_end_of_text(tiny: Engine) -> None:

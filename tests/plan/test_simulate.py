@@ -115,9 +115,10 @@ def test_passes_of_a_step() -> None:
     assert seen == [BatchStep(passes, joined=2, left=2)]
 
 
-def test_equal_steps_at_once_change_nothing() -> None:
+@pytest.mark.parametrize("kinds", [1, 3])
+def test_equal_steps_at_once_change_nothing(kinds: int) -> None:
     rng = np.random.default_rng(5)
-    short = [job(int(rng.integers(1, 30)), prompt=int(rng.integers(1, 9))) for _ in range(60)]
+    short = [job(int(rng.integers(1, 30)), f"{i % kinds}", int(rng.integers(1, 9))) for i in range(60)]
     single = [replace(one, runs=((1, one.runs[0][1]),) * one.steps) for one in short]
     arrivals = poisson(0.05, 60, rng).tolist()
     together, apart = Server(per_row, 4), Server(per_row, 4)
@@ -146,8 +147,8 @@ MIXES = [
     ("full", "full"),
     ("prophet stop.tau=linear(1,0.1) block_length=4", "full block_length=4"),
     ("full transfer=threshold(0.2) stop_at_eos=true block_length=4", "full transfer=threshold(0.3) block_length=4"),
-    ("dual block_length=4", "dual transfer=threshold(0.2) stop=prophet(tau=linear(1,0.1),clock=tokens) block_length=4"),
-    ("prefix block_length=4 stop=prophet(tau=linear(1,0.1))", "delayed transfer=threshold(0.2)"),
+    ("dual block_length=4", "dual stop=prophet(tau=staged(99,0,0)) block_length=4"),
+    ("prefix block_length=4", "delayed transfer=threshold(0.2)"),
 ]
 
 
@@ -165,6 +166,8 @@ def test_it_takes_the_steps_of_the_real_scheduler(recipes: tuple[str, ...]) -> N
         steps = [recorder.take() for _ in decode(recorder, state, one.recipe)]
         jobs.append(job_of(steps, one.kind, len(one.prompt), 16))
     assert len({one.steps for one in jobs}) > 1 or recipes == ("full", "full")
+    commits = [work.commit for one in jobs for _, work in one.runs if work.commit]
+    assert bool(commits) == ("staged" in recipes[1]), "a commit outside the computed block is a pass of its own"
 
     for batch in (3, 5):
         recorder = PassRecorder(model)

@@ -260,6 +260,8 @@ def test_a_method_has_one_colour_in_all_pictures() -> None:
         "full": colours.FULL, "Prophet, min": colours.MIN, "new": colours.BLUE,
     }  # fmt: skip
     assert colours.colours_of(["min gap", "mean gap", "mean"])["mean gap"] == colours.MEAN
+    compared = ("full", "mean gap", "min gap", "half the budget", "swift")
+    assert len(set(colours.colours_of(compared).values())) == len(compared)
     names = [f"method {number}" for number in range(8)]
     assert len(set(colours.colours_of([*names, "swift"]).values())) == 9, "no other method looks like swift"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,8 @@ def make_rows(count: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for _ in range(count):
         p = rng.dirichlet([4.0, 1.0, 1.0])
-        rows.append({"forwards": 2, "items": [{"p": p.tolist(), "right": int(rng.choice(3, p=p)), "mass": 0.9}]})
+        item = {"p": p.tolist(), "right": int(rng.choice(3, p=p)), "mass": 0.9, "thinking": 0.9}
+        rows.append({"forwards": 2, "items": [item]})
     return rows
 
 
@@ -46,9 +49,69 @@ def test_the_page_names_goals_that_are_not_met(page: Any) -> None:
         page.summarise("choice", "full", ("full", {}), full, full, []),
     ]
     heads = [{"positions": 1, "all": 100.0, "labels": 50.0}]
-    text = "\n".join(page.describe(rows, {"choice": {"default": 1.0, "full": 10.0}}, heads, 100))
+    checked = page.check_calibration("choice", tested, make_rows(100, 1))
+    start = page.CertifiedRow("choice", 0.05, 10, 100, "full transfer=threshold(0.9)", 8.0)
+    held = page.compare(start, tested, full)
+    certified = [held, page.CertifiedRow("choice", 0.01, 10, 100, None)]
+    clocks = {"choice": {"default": 1.0, "full": 10.0}}
+    text = "\n".join(page.describe(page.Page(rows, clocks, heads, [checked], certified, None, 100)))
+    assert held.changed == sum(np.argmax(one["items"][0]["p"]) != one["items"][0]["right"] for one in tested)
+    assert f"{held.changed} of 200 held-out decisions changed" in text
+    assert ", above the promise" in text
+    assert "| choice | 1% | 10, 100 | nothing | - |" in text
     assert "within 0.5 points of full decoding at 3 forwards or fewer: met; `full` +0.0 points" in text
     assert "Head at least 3x less: not met; 2x at least" in text
     assert "| default |" in text
     assert "10.0x" in text
     assert len(page.plot(rows).axes) == 1
+
+
+def test_the_interval_counts_that_the_quantile_is_random(page: Any) -> None:
+    rng = np.random.default_rng(0)
+    learned, tested = rng.random((400, 99)), rng.random((400, 200))
+    bounds = [np.sort(one)[94] for one in learned]  # the 95th of 99: 0.95 of 100
+    shares = [float((one <= bound).mean()) for one, bound in zip(tested, bounds, strict=True)]
+    low, high = page.expect_coverage(99, 200)
+    assert np.mean([low <= one <= high for one in shares]) == pytest.approx(0.96, abs=0.03)
+    plain = page.exact(190, 200)
+    assert high - low > plain[1] - plain[0]
+
+
+def test_the_floor_is_the_error_of_a_calibrated_model(page: Any) -> None:
+    few, many = (page.find_floor([0.8] * count) for count in (100, 2500))
+    assert few[0] == pytest.approx(0.8 * 0.2 / 0.4 / np.sqrt(100) * np.sqrt(2 / np.pi), rel=0.1)
+    assert many[0] == pytest.approx(few[0] / 5, rel=0.1)
+    assert few[1] > few[0]
+    assert page.find_floor([1.0] * 10) == (0, 0)
+
+
+def test_ranking(page: Any) -> None:
+    assert page.rank_right([0.9, 0.8, 0.7], [True, False, True]) == 0.5
+    assert page.rank_right([0.9, 0.9, 0.7], [True, False, False]) == 0.75
+    assert page.rank_right([0.9, 0.8], [True, True]) is None
+
+
+def test_answers_of_the_command(page: Any) -> None:
+    answers = [
+        {"value": True, "probability": 0.9, "calibrated": 0.8, "conformal": [True]},
+        {"value": False, "probability": 0.3, "calibrated": 0.4, "conformal": [False, True]},
+    ]
+    rows = [{"forwards": at, "answers": {"q1": one}} for at, one in enumerate(answers)]
+    found = page.describe_answers(rows, [False, True])
+    assert found == {
+        "accuracy": 0, "forwards": 0.5, "error": pytest.approx(0.8), "error_after": pytest.approx(0.7),
+        "covered": 0.5, "size": 1.5,
+    }  # fmt: skip
+
+
+def test_what_is_not_measured_again_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend("runs")
+    decide = importlib.import_module("decide")
+    file = tmp_path / "decide.json"
+    assert decide.keep_published({"heads": [1]}, file)["rows"] == []
+    old = {"rows": [{"task": "word", "way": 1}, {"task": "choice", "way": 2}], "clocks": {"word": 1}, "heads": [3]}
+    file.write_text(json.dumps(old))
+    kept = decide.keep_published({"rows": [{"task": "word", "way": 4}], "clocks": {"choice": 5}}, file)
+    assert kept["rows"] == [{"task": "choice", "way": 2}, {"task": "word", "way": 4}]
+    assert kept["clocks"] == {"word": 1, "choice": 5}
+    assert (kept["heads"], kept["command"], kept["certified"]) == ([3], None, [])

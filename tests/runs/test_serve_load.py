@@ -68,13 +68,16 @@ def test_a_page_is_made(modules: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert "12 requests in 2 rounds" in page
     assert "| `swift` | one at a time |" in page
     assert "[serve](serve.md)" in (tmp_path / "README.md").read_text()
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "soak", "--soak", "1", "--note", "It rained."])
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "soak", "--soak", "1"])
     script.main()
     again = json.loads((tmp_path / "serve.json").read_text())
     assert (again["speed"], len(again["soak"]["rounds"])) == (found["speed"], 1)
-    page = (tmp_path / "serve.md").read_text()
-    assert "## Goals" in page
-    assert "It rained." in page
+    assert "## Goals" in (tmp_path / "serve.md").read_text()
+    monkeypatch.setattr(script, "measure", None)
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--page", "--note", "It rained."])
+    script.main()
+    assert json.loads((tmp_path / "serve.json").read_text()) == again | {"note": "It rained."}
+    assert "It rained." in (tmp_path / "serve.md").read_text()
 
 
 def test_requests_are_mixed(modules: Any) -> None:

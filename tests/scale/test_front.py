@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,6 +174,8 @@ def test_it_gives_up_after_some_attempts() -> None:
 
 def test_a_replica_that_beats_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     client, fleet, _ = made()
+    now = [0.0]
+    monkeypatch.setattr(front_module, "time", SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter))
 
     class Beating(Playing):
         def __init__(self) -> None:
@@ -181,7 +184,8 @@ def test_a_replica_that_beats_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> 
         async def __aiter__(self) -> AsyncIterator[Part]:
             yield Taken("a")
             for _ in range(8):
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.05)  # the front looks at the clock meanwhile
+                now[0] += 0.15
                 yield None
             for part in WHOLE:
                 yield part
@@ -201,9 +205,8 @@ def test_a_request_that_waits_for_a_replica_is_not_lost() -> None:
     assert metric(client, 'foretell_requests_total{outcome="failed"') == 1
 
 
-async def send_and_leave(front: Front, received: int) -> list[Any]:
-    """Send a request over bare ASGI, and leave after so many messages."""
-    sent: list[Any] = []
+async def send_and_leave(front: Front, received: int, sent: list[Any]) -> None:
+    """Send a request over bare ASGI, and leave after so many messages, which are appended to `sent`."""
     left = asyncio.Event()
     bodies = [{"type": "http.request", "body": b"{}", "more_body": False}]
 
@@ -221,7 +224,6 @@ async def send_and_leave(front: Front, received: int) -> list[Any]:
 
     scope = Exchange("POST", CHAT, b"", (), b"").scope()
     await front.app()(scope, receive, send)
-    return sent
 
 
 @pytest.mark.parametrize(
@@ -237,11 +239,31 @@ def test_a_client_that_leaves(script: Script, received: int, outcome: str) -> No
     """One that has received everything has not left."""
     client, fleet, front = made(script)
     began = time.monotonic()
-    asyncio.run(send_and_leave(front, received))
+    asyncio.run(send_and_leave(front, received, []))
     assert time.monotonic() - began < 10
     assert metric(client, f'foretell_requests_total{{outcome="{outcome}"') == 1
     assert fleet.cancelled == (outcome == "left")
     assert front.running == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome"), [([Taken("a"), *WHOLE, HANG], "ok"), ([Taken("a"), *STREAM[:3], HANG], "left")]
+)
+def test_a_request_that_is_cancelled(script: Script, outcome: str) -> None:
+    """Ray Serve does so when a client closes its connection, also after it has received everything."""
+    client, _, front = made(script)
+
+    async def run() -> None:
+        sent: list[Any] = []
+        task = asyncio.ensure_future(send_and_leave(front, 99, sent))
+        while len(sent) < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task})
+
+    asyncio.run(run())
+    assert metric(client, f'foretell_requests_total{{outcome="{outcome}"') == 1
+    assert metric(client, "foretell_requests_total") == 1
 
 
 def test_draining_waits_for_what_runs() -> None:

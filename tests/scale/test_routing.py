@@ -30,6 +30,7 @@ def test_what_does_not_change_the_batch_does_not_change_the_group() -> None:
     )
     assert plain == group(TEXT, prompt="c", recipe=None)
     assert group(recipe="full", layout="word") == group(layout="word", recipe="full")
+    assert group(response_format={"a": 1, "b": 2}) == group(response_format={"b": 2, "a": 1})
     assert group(temperature=0) == group(temperature=0.0, top_p=0.5, top_k=3) == plain
 
 
@@ -91,6 +92,9 @@ def test_an_overloaded_replica_is_passed_over() -> None:
     busy = loads | {order[0]: 6}
     assert rank_replicas("a", busy) == [*order[1:], order[0]]
     assert rank_replicas("a", busy, balance=4.0) == order
+    busiest = busy | {order[1]: 9}
+    assert rank_replicas("a", busiest) == [*order[2:], order[0], order[1]]
+    assert rank_replicas("a", busy | {order[1]: 5, order[2]: 4}, balance=1.0)[-3:] == [order[2], order[1], order[0]]
 
 
 def test_one_group_alone_fills_all_replicas() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from starlette.testclient import TestClient
 
 from foretell.engine.engine import Engine
 from foretell.serve import Access, Limits, app
+from foretell.serve.guard import Guard
 from tests.serve.conftest import ANSWER, QUESTION, wait_for
 
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": QUESTION}]}
@@ -214,6 +217,25 @@ def test_a_bug_in_a_stream_ends_it(
         assert "secret" not in answer.text
         assert "a secret" in caplog.text
         assert client.get("/health").status_code == 200
+
+
+def test_a_bug_after_the_first_byte_begins_no_second_response() -> None:
+    sent: list[Any] = []
+
+    async def fail(_: object, __: object, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("a secret")
+
+    async def receive() -> Any:
+        raise AssertionError("nothing is read")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
+    service: Any = SimpleNamespace(limits=Limits(), draining=False)
+    asyncio.run(Guard(fail, service, Access())(scope, receive, send))
+    assert [(one["type"], one["status"]) for one in sent] == [("http.response.start", 200)]
 
 
 def test_an_answer_has_at_most_the_tokens_of_the_server(tiny: Engine) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from foretell.errors import RequestError
-from foretell.serve import Access, app
+from foretell.serve import Access, Limits, app
 from tests.fuzz import world
 from tests.fuzz.http_client import Reply, call, check_reply, check_socket
 
@@ -57,6 +57,18 @@ def test_an_odd_length_is_ignored_and_the_bytes_are_counted(size: bytes) -> None
     reply = ask("/tokenize", b'{"prompt": "a"}', HOST, (b"content-length", size))
     assert reply is not None
     assert reply.status == 200
+
+
+def test_the_parts_of_a_body_are_counted_together() -> None:
+    async def run() -> Reply | None:
+        made = app(world.engine(), recipes=("full",), limits=Limits(max_body=100))
+        parts = [{"type": "http.request", "body": b" " * 60, "more_body": more} for more in (True, False)]
+        async with made.router.lifespan_context(made):
+            return await call(made, "POST", "/tokenize", (HOST,), parts)
+
+    reply = asyncio.run(run())
+    assert reply is not None
+    assert reply.status == 413
 
 
 def test_a_client_that_leaves_while_it_sends_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:

@@ -300,6 +300,10 @@ def test_our_own_parameters(server: Served) -> None:
     pinned = ask(server, extra_body={"suffix": "The answer is", "answer_length": 1})
     assert pinned.choices[0].message.content.startswith("3 * 4")
     assert len(pinned.model_extra["foretell"]["answer"].split()) == 1
+    alone = server.engine.generate(QUESTION, recipe="swift", suffix="is", answer_length=2)
+    assert alone.text != ANSWER
+    for name in ("suffix", "answer_suffix"):
+        assert ask(server, extra_body={name: "is", "answer_length": 2}).choices[0].message.content == alone.text
 
 
 def test_layouts_are_chosen_by_name(server: Served) -> None:

@@ -1,9 +1,9 @@
-"""Calibrate typed decisions with the tuned recipe: a temperature and a conformal quantile per kind of question."""
+"""Calibrate typed decisions with the tuned recipe: probabilities and conformal sets per kind of question."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,15 @@ from foretell.evaluation.benchmarks.decisions import RIGHT
 from foretell.recipes.recipe import Recipe
 
 COVERAGE = 0.95
+
+
+class _Learned(NamedTuple):
+    """What one answer teaches."""
+
+    probabilities: Floats
+    right: int  # place of the right label
+    place: int  # of the input
+    thinking: float | None
 
 
 def labelled(examples: Sequence[Example]) -> list[Example]:
@@ -44,7 +53,7 @@ def calibrate(
     questions, template, _ = first.prepare(engine.codec)
     plan = DecisionPlan.prepare(engine, questions, recipe=recipe, template=template, orders=1)
     inputs: list[Any] = [getattr(one.prompt, "text", None) for one in rows]
-    learned: dict[str, tuple[list[Floats], list[int]]] = {}
+    learned: dict[str, list[_Learned]] = {}  # by kind
     for place, decision in decide_iter(engine, inputs, plan, batch_size):
         if isinstance(decision, ForetellError):
             raise decision
@@ -53,10 +62,14 @@ def calibrate(
             if right not in labels:
                 where = rows[place].data["where"]
                 raise RequestError(f"{where}: {show(right)} is not a label of {name}, which has {show(list(labels))}")
-            found = learned.setdefault(questions[name].kind, ([], []))
-            found[0].append(np.array(list(labels.values())))
-            found[1].append(list(labels).index(right))
-    kinds = {kind: fit(*found, coverage) for kind, found in learned.items()}
+            row = _Learned(
+                np.array(list(labels.values())), list(labels).index(right), place, decision.answers[name].thinking
+            )
+            learned.setdefault(questions[name].kind, []).append(row)
+    kinds = {}
+    for kind, found in learned.items():
+        probabilities, right_places, places, thinking = zip(*found, strict=True)
+        kinds[kind] = fit(probabilities, right_places, coverage, places, thinking)
     return Calibration(kinds, digest(questions, plan.template, plan.think), plan.labels)
 
 

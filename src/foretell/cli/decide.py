@@ -153,19 +153,25 @@ def show(done: Decision, name: str | int | None) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     from foretell.cli.console import out  # noqa: PLC0415
+    from foretell.decide.answers import PredicateAnswer, TextAnswer  # noqa: PLC0415
 
     console = out()
     if name is not None:
         console.print(Text(f"[{name}]", style="bold"))
     for one in done.answers.values():
         console.print(Text(f"{one.name}: {_shown(one.value)}", style="bold"), soft_wrap=True)
-        shares: dict[Any, float] = getattr(one, "probabilities", None) or {}
-        if hasattr(one, "probability"):
-            shares = {"yes" if isinstance(one.value, bool) or one.value is None else "this text": one.probability}
+        shares: dict[Any, float] = getattr(one, "calibrated", None) or getattr(one, "probabilities", None) or {}
+        if isinstance(one, PredicateAnswer):
+            shares = {"yes": one.probability if one.calibrated is None else one.calibrated}
+        elif isinstance(one, TextAnswer):
+            shares = {"this text": one.probability}
         for label, share in sorted(shares.items(), key=lambda pair: -pair[1])[:10]:
             console.print(Text(f"  {share:7.2%} {'█' * round(20 * share):<20} {_shown(label)}"), soft_wrap=True)
     mass = [one.label_mass for one in done.answers.values() if one.label_mass is not None]
     about = f" · label mass {min(mass):.2%}" if mass else ""
+    about += (
+        " · calibrated" if any(getattr(one, "calibrated", None) is not None for one in done.answers.values()) else ""
+    )
     console.print(Text(f"{done.steps} steps · {done.forwards} forwards · {done.seconds:.2f} s{about}", style="dim"))
 
 

@@ -54,7 +54,7 @@ def plan(
     """Predict memory and step times on a GPU, without running anything.
 
     Weights are neither read nor downloaded. A time is the least that arithmetic and memory bandwidth allow. Real times
-    are longer; docs/results/fleet.md says by how much.
+    are longer.
 
     foretell plan llada-8b --device h100 --window 256 --batch 16 \\
         --recipe prophet --steps 160

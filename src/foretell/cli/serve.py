@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foretell.serve import Access, Limits
 
 KEY = "FORETELL_API_KEY"
+KEEP_ALIVE = 75  # seconds; longer than clients keep a connection that is idle, so that none is closed while they use it
 NETWORK = "Network"
 SCALE = "Several replicas"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -324,7 +325,14 @@ def listen(made: Starlette, host: str, port: int, grace: float, greet: Any) -> N
     logging.getLogger("foretell.serve").setLevel(logging.INFO)
     shown = max(1, round(grace))
     config = uvicorn.Config(
-        made, host, port, log_level="warning", access_log=False, timeout_graceful_shutdown=shown, server_header=False
+        made,
+        host,
+        port,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=shown,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
     )
     Server(config).run()
 

@@ -21,6 +21,7 @@ class Answer:
     gap: float  # best minus second best logit when the slot was filled, of its least certain position
     steps: int  # of the decoding in which the question was answered
     forwards: int  # forward passes, with those of second readings
+    thinking: float | None = None  # probability of the least certain thinking token when it was filled; None: none was
     reads: int = 1  # how many readings were averaged
     abstained: bool = False  # the model was not sure enough, so there is no value
     exhausted: bool = False  # the remaining steps were spent, because the first answer was not sure enough
@@ -31,7 +32,7 @@ class Answer:
 class PredicateAnswer(Answer):
     value: bool | None
     probability: float  # of yes
-    calibrated: float | None = None  # the same after temperature scaling
+    calibrated: float | None = None  # the same after calibration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class LabelAnswer(Answer):
 
     confidence: float  # (n p - 1) / (n - 1), for the largest probability p of n labels
     probabilities: Mapping[Any, float]
-    calibrated: Mapping[Any, float] | None = None  # the same after temperature scaling
+    calibrated: Mapping[Any, float] | None = None  # the same after calibration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

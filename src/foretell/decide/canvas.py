@@ -9,7 +9,7 @@ from string import Formatter
 from typing import Any
 
 from foretell.decide.grammar import Grammar, find_grammar
-from foretell.decide.labels import Labels, encode_after, encode_before
+from foretell.decide.labels import Labels, encode_after, encode_before, find_labels
 from foretell.decide.objects import Leaf, Object
 from foretell.decide.questions import Choice, Integer, OneSlot, Predicate, Score, Text
 from foretell.engine.codec import Codec
@@ -108,11 +108,11 @@ def make_spec(
     """Return what the slot of a question may hold, after the text `before`."""
     if isinstance(question, Leaf) and question.values:
         texts = [(value, (json.dumps(value, ensure_ascii=False),)) for value in question.values]
-        return Labels.of(texts, before, codec)
+        return find_labels(texts, before, codec)
     if isinstance(question, Leaf | Text):
         return find_grammar(question.regex, question.tokens, codec)
     spelled = spell_labels(question, template, reverse=reverse)
-    return Labels.of(spelled, None if template.exact else before, codec)
+    return find_labels(spelled, None if template.exact else before, codec)
 
 
 def _leaf_pieces(

@@ -42,23 +42,24 @@ class Reading:
     mass: float | None
     gap: float
     outcomes: tuple[Outcome, ...]
+    thinking: float | None = None  # probability of the least certain thinking token when it was filled
     reads: int = 1
     exhausted: bool = False
 
     @classmethod
-    def of(cls, spec: Spec, slot: SlotReader, outcome: Outcome, codec: Codec) -> Reading:
+    def of(cls, spec: Spec, slot: SlotReader, outcome: Outcome, codec: Codec, thinking: float | None = None) -> Reading:
         """Return what the finished decoding of a slot says."""
         mass = None
         if isinstance(spec, Labels):
             probabilities = spec.probabilities(spec.scores(slot.logits))
             if slot.normalisers is not None:
                 mass = float(np.exp(spec.scores(slot.log_probabilities)).sum())
-            return cls(spec, None, probabilities, mass, slot.gap, (outcome,))
+            return cls(spec, None, probabilities, mass, slot.gap, (outcome,), thinking)
         tokens = outcome.tokens[slot.slot.offset : slot.slot.end]
         if slot.normalisers is not None:
             mass = math.exp(spec.automaton.log_sum(slot.log_probabilities))
         share = np.array([math.exp(spec.log_probability(tokens, slot.logits))])
-        return cls(spec, spec.decode(tokens, codec), share, mass, slot.gap, (outcome,))
+        return cls(spec, spec.decode(tokens, codec), share, mass, slot.gap, (outcome,), thinking)
 
     @property
     def best(self) -> int:
@@ -76,6 +77,7 @@ class Reading:
             probabilities=(self.probabilities + other.probabilities) / 2,
             mass=None if self.mass is None or other.mass is None else (self.mass + other.mass) / 2,
             gap=min(self.gap, other.gap),
+            thinking=min((one for one in (self.thinking, other.thinking) if one is not None), default=None),
             outcomes=self.outcomes + other.outcomes,
             reads=self.reads + other.reads,
         )
@@ -128,6 +130,7 @@ def finish_question(
         gap=min(one.gap for one in fields.values()),
         steps=max(one.steps for one in fields.values()),
         forwards=max(one.forwards for one in fields.values()),
+        thinking=next(iter(fields.values())).thinking,  # of the canvas that all fields share
         abstained=abstained,
     )
 
@@ -143,6 +146,7 @@ def finish_answer(
         "gap": reading.gap,
         "steps": sum(one.steps for one in reading.outcomes),
         "forwards": sum(one.forwards for one in reading.outcomes),
+        "thinking": reading.thinking,
         "reads": reading.reads,
         "abstained": abstains,
         "exhausted": reading.exhausted,
@@ -158,7 +162,7 @@ def finish_answer(
     value = None if abstains else reading.value
     if not isinstance(spec, Labels):
         return TextAnswer(value=value, probability=float(p[0]), **shared)
-    softer = None if learned is None else learned.soften(p)
+    softer = None if learned is None else learned.apply(p, reading.thinking)
     if isinstance(question, Predicate):
         chosen = None if learned is None else tuple(spec.values[place] for place in learned.select(p))
         calibrated = None if softer is None else float(softer[0])

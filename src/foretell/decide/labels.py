@@ -17,6 +17,7 @@ from foretell.errors import RequestError, show
 from foretell.loop.slots import TokenAutomaton
 
 Sequences = tuple[tuple[int, ...], ...]
+REMEMBERED = 100_000  # spellings, over all codecs
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class Labels:
         return cls(values, tuple(spelled), sequences, tuple(found.values()), make_trie(sequences, codec.vocab_size))
 
     def text_of(self, tokens: tuple[int, ...]) -> str:
-        """Return the text of a spelling that a slot holds."""
-        return self.texts[self.sequences.index(tokens)]
+        """Return the label that a slot holds, in its first spelling."""
+        return self.texts[self.owner.index(self.owner[self.sequences.index(tokens)])]
 
     @property
     def length(self) -> int:
@@ -71,6 +72,20 @@ class Labels:
         made: Floats = np.zeros(len(self.values))
         np.add.at(made, np.array(self.owner), weights / weights.sum())
         return made
+
+
+_KNOWN: dict[tuple[int, str | None, str], tuple[Codec, Labels]] = {}  # by codec, text before and spellings
+
+
+def find_labels(spellings: Sequence[tuple[Any, Sequence[str]]], before: str | None, codec: Codec) -> Labels:
+    """Return `Labels.of` the arguments; equal calls share one, because every label takes a call of the tokenizer."""
+    key = id(codec), before, repr(spellings)
+    known = _KNOWN.get(key)
+    if known is None or known[0] is not codec:
+        if sum(len(labels.texts) for _, labels in _KNOWN.values()) > REMEMBERED:
+            _KNOWN.clear()
+        known = _KNOWN[key] = codec, Labels.of(spellings, before, codec)
+    return known[1]
 
 
 def find_token(text: str, codec: Codec) -> int:

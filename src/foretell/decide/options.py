@@ -28,9 +28,11 @@ class DecideOptions(TypedDict, total=False):
     think: int | None  # masks to think in before the answers (default: the template's); 0 leaves no room
     recipe: str | Recipe | Certificate | PathLike[str] | None  # how to decode (default: the template's)
     steps: int | None  # the most steps; 1 is a single reading (default: one per mask)
-    orders: int | None  # 2 also reads reversed choices, 1 does not (default: the template's, else where it is unsure)
+    orders: (
+        int | None
+    )  # 2 also reads reversed choices, 1 does not (default: the template's, else where unsure; 1 if calibrated)
     on_unsure: str  # answer (default), abstain, or full: spend the remaining steps
-    sure: float  # an answer is unsure if its best label is less likely than this (default: 0.9)
+    sure: float  # an answer is unsure if its best label is less likely, calibrated if it can be (default: 0.9)
     label_mass: bool  # whether the probability of all labels together is computed, which needs the whole vocabulary
     on_mismatch: str  # if a tuned recipe is not for this model: warn (default), full or fail
     seed: int
@@ -54,15 +56,26 @@ def choose_template(
     return find_template(decision_templates(engine.layouts), questions, given)
 
 
-def read_calibration(recipe: object, asked: str, on_mismatch: str) -> tuple[Calibration | None, tuple[str, ...]]:
-    """Return the calibration in a tuned file, unless it is for another template or other questions."""
+def read_calibration(recipe: object, asked: str, options: DecideOptions) -> tuple[Calibration | None, tuple[str, ...]]:
+    """Return the calibration in a tuned file, unless it does not hold for the questions, the template or the options.
+
+    It was learned from one reading per question with all steps of the recipe.
+    """
     if not isinstance(recipe, Certificate) or recipe.decisions is None:
         return None, ()
     found = Calibration.read(recipe.decisions)
-    if found.template == asked:
+    if found.template != asked:
+        other = "for another template or other questions"
+    elif options.get("steps") is not None:
+        other = "not for a limit of steps"
+    elif options.get("orders") not in (None, 1):
+        other = "for one reading, not for two orders"
+    elif options.get("on_unsure") == "full":
+        other = "not for answers that spend the remaining steps"
+    else:
         return found, ()
-    says = "the calibration of this file is for another template or other questions, so it is not used"
-    if on_mismatch == "fail":
+    says = f"the calibration of this file is {other}, so it is not used"
+    if options.get("on_mismatch") == "fail":
         raise RequestError(says)
     return None, (says,)
 

@@ -93,14 +93,14 @@ class DecisionPlan:
         given = options.get("think")
         think = chosen.think if given is None else given
         whole("think", think, 0, engine.context, RequestError)
-        wanted = options.get("orders")
-        orders = chosen.orders if wanted is None else wanted
-        if orders is not None:
-            whole("orders", orders, 1, 2, RequestError)
         recipe = options.get("recipe")
         recipe = recipe_of(chosen.recipe if recipe is None else recipe)
         asked = digest(named, chosen, think)
-        calibration, notes = read_calibration(recipe, asked, options.get("on_mismatch", "warn"))
+        calibration, notes = read_calibration(recipe, asked, options)
+        wanted = options.get("orders")
+        orders = wanted if wanted is not None else chosen.orders if calibration is None else 1
+        if orders is not None:
+            whole("orders", orders, 1, 2, RequestError)
         base = make_base(engine, recipe, options)
         made = cls(
             engine,
@@ -143,7 +143,7 @@ class DecisionPlan:
             readings |= yield from self._answer_stage(given, stage, answered)
             done |= stage
         outcomes = list({id(one): one for reading in readings.values() for one in reading.outcomes}.values())
-        unsure = {name for name, one in readings.items() if self.on_unsure == "abstain" and self._unsure(one)}
+        unsure = {name for name, one in readings.items() if self.on_unsure == "abstain" and self._unsure(name, one)}
         kinds = {} if self.calibration is None else self.calibration.kinds
         return Decision(
             {name: finish_question(name, one, readings, unsure, kinds) for name, one in self.questions.items()},
@@ -162,27 +162,31 @@ class DecisionPlan:
         readings = yield from self._gather(asked)
         turned = [name for name, one in stage.items() if isinstance(one, Choice) and one.read == "letters"]
         if self.orders is None:
-            turned = [name for name in turned if self._unsure(readings[name])]
+            turned = [name for name in turned if self._unsure(name, readings[name])]
         if turned and self.orders != 1:
             other = self._canvas(stage, answered, reverse=True)
             ask = self._ask(self._encode(given, stage, reverse=True), other)
             again = yield from self._gather((yield from _decode(ask)))
             readings |= {name: readings[name].average(again[name]) for name in turned}
-        unsure = [name for name, one in readings.items() if self._unsure(one)]
+        unsure = [name for name, one in readings.items() if self._unsure(name, one)]
         if unsure and self.on_unsure == "full":
             more = yield from self._gather((yield from _decode(self._ask_on(asked))))
             readings |= {name: readings[name].continued(more[name]) for name in unsure}
         return readings
 
-    def _unsure(self, reading: Reading) -> bool:
-        return bool(reading.probabilities.max() < self.sure)
+    def _unsure(self, name: str, reading: Reading) -> bool:
+        asked, learned = self.questions.get(name), None
+        if self.calibration is not None and asked is not None:  # fields of an object are not calibrated
+            learned = self.calibration.kinds.get(asked.kind)
+        p = reading.probabilities if learned is None else learned.apply(reading.probabilities, reading.thinking)
+        return bool(p.max() < self.sure)
 
     def _gather(self, decoded: Decoded) -> Readings:
         """Return what a decoded canvas says about its slots. Words of several tokens take one more round."""
         ask, outcome = decoded.ask, decoded.outcome
         readings = {}
         for (name, spec), slot in zip(ask.canvas.specs.items(), ask.reader.slots, strict=True):
-            reading = Reading.of(spec, slot, outcome, self.engine.codec)
+            reading = Reading.of(spec, slot, outcome, self.engine.codec, ask.reader.thinking)
             question = self.questions.get(name)
             if isinstance(spec, Labels) and spec.length > 1 and isinstance(question, Choice):
                 reading = yield from self._chain(reading, spec, slot.slot)

@@ -49,7 +49,15 @@ class CanvasReader:
 
     def __init__(self, layout: Layout, *, mass: bool = True) -> None:
         self.slots = tuple(SlotReader(slot, mass) for slot in layout.slots)
+        self.thinking: float | None = None  # smallest confidence with which a mask outside of the slots was filled
+        self._outside = torch.ones(layout.length, dtype=torch.bool)  # [N]
+        for slot in layout.slots:
+            self._outside[slot.offset : slot.end] = False
 
     def __call__(self, step: Step, row: int) -> None:
         for slot in self.slots:
             slot.observe(step, row)
+        filled = step.filled[row].cpu() & self._outside
+        if filled.any():
+            least = float(step.beliefs.confidence[row].cpu()[filled].min())
+            self.thinking = least if self.thinking is None else min(self.thinking, least)

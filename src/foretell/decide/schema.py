@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from foretell.decide.grammar import escape
@@ -11,6 +12,8 @@ from foretell.errors import RequestError, show, unknown
 
 MOST_VALUES = 10_000  # of an enumeration
 MOST_ITEMS = 64
+MOST_REFERENCES = 1000
+DEFINED = ("$defs", "definitions")  # where schemas are that others refer to
 SAFE = r'[^"\\\x00-\x1f\x7f-\x9f]'  # characters that a JSON string holds as they are
 ABOUT = ("title", "description", "$schema", "$id", "default", "examples", "$comment")  # say nothing about a value
 KNOWN: dict[str, tuple[str, ...]] = {
@@ -38,7 +41,53 @@ def read_schema(schema: Any) -> dict[str, Any]:
     """Return the fields of a closed JSON schema. Raises RequestError that names the part which cannot be served."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         raise RequestError(f"a schema must describe an object, got {show(schema)}")
-    return _fields(schema, "$")
+    definitions = {f"#/{key}/{name}": one for key in DEFINED for name, one in _definitions(schema, key).items()}
+    bare = {key: value for key, value in schema.items() if key not in DEFINED}
+    return _fields(_Resolver(definitions).resolve(bare, "$", ()), "$")
+
+
+def _definitions(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = schema.get(key, {})
+    if not isinstance(found, Mapping):
+        raise RequestError(f"$.{key} must be an object with schemas, got {show(found)}")
+    return found
+
+
+@dataclass(slots=True)
+class _Resolver:
+    """Replaces references to the definitions of a schema by what they refer to."""
+
+    definitions: Mapping[str, Any]  # by reference
+    replaced: int = 0
+
+    def resolve(self, schema: Any, where: str, inside: tuple[str, ...]) -> Any:
+        """Return a schema without references. `inside` are the references that it is a part of."""
+        if not isinstance(schema, Mapping):
+            return schema
+        name = schema.get("$ref")
+        if name is not None:
+            if not isinstance(name, str) or name not in self.definitions:
+                raise RequestError(f"{where}: {unknown('reference', name, self.definitions)}")
+            if name in inside:
+                raise RequestError(f"{where}: {show(name)} contains itself, so its values have no largest depth")
+            self.replaced += 1
+            if self.replaced > MOST_REFERENCES:
+                raise RequestError(f"{where}: a schema may refer to definitions {MOST_REFERENCES} times")
+            others = {key: value for key, value in schema.items() if key != "$ref"}
+            meant = self.resolve(self.definitions[name], where, (*inside, name))
+            return {**meant, **others} if isinstance(meant, Mapping) else meant
+        made = dict(schema)
+        if isinstance(made.get("properties"), Mapping):
+            made["properties"] = {
+                key: self.resolve(one, f"{where}.{key}", inside) for key, one in made["properties"].items()
+            }
+        if "items" in made:
+            made["items"] = self.resolve(made["items"], f"{where}[]", inside)
+        if isinstance(made.get("anyOf"), list):
+            made["anyOf"] = [
+                self.resolve(one, f"{where}.anyOf[{place}]", inside) for place, one in enumerate(made["anyOf"])
+            ]
+        return made
 
 
 def _fields(schema: Mapping[str, Any], where: str) -> dict[str, Any]:

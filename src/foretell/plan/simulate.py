@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import groupby
-from math import ceil, inf
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -151,6 +151,17 @@ class _Group:
         return tuple(made)
 
 
+class _Ahead(NamedTuple):
+    """Equal steps that a replica will take if no request joins before: one of each group in turn, several times."""
+
+    turns: tuple[tuple[_Group, tuple[Pass, ...], float], ...]  # with the passes and the seconds of a step
+    times: int
+
+    @property
+    def cycle(self) -> float:
+        return sum(seconds for _, _, seconds in self.turns)
+
+
 @dataclass(slots=True)
 class Server:
     """One replica. `max_batch`, `lookahead` and `patience` are those of `engine.scheduler.Scheduler`."""
@@ -164,6 +175,7 @@ class Server:
     steps: int = 0
     columns: int = 0  # computed by all passes, with padding
     running: int = 0
+    _ahead: _Ahead | None = None
     _leaving: int = 0  # rows whose last step ends at `now`
     _groups: dict[Hashable, _Group] = field(default_factory=dict)
     _queue: deque[_Group] = field(default_factory=deque)
@@ -176,37 +188,58 @@ class Server:
     def busy(self) -> bool:
         return bool(self._queue or self._turns)
 
+    @property
+    def due(self) -> float:
+        """The time at which the next step begins that is not equal to the one before."""
+        return self.now if self._ahead is None else self.now + self._ahead.times * self._ahead.cycle
+
     def load(self, time: float) -> int:
         """Return the number of requests that wait or run at this time."""
         return len(self._queue) + self.running + (self._leaving if time < self.now else 0)
 
     def submit(self, job: Job, arrival: float) -> None:
+        """Queue a request. It joins, if a slot is free, after the step that is running."""
         if not self.busy:
             self.now = max(self.now, arrival)
+        elif self._ahead is not None and self.running < self.max_batch:
+            self._catch_up(self._ahead, arrival)
         group = self._groups.setdefault(job.kind, _Group())
         group.waiting.append(_Row(job, arrival))
         self._queue.append(group)
 
-    def step(self, until: float = inf) -> list[Finished]:
-        """Take the next step, or several equal ones at once, which end by the first step that ends after `until`.
-
-        `until` is the time at which another request may arrive.
-        """
+    def step(self) -> list[Finished]:
+        """Take the next step. Equal steps are only noted at first, and taken together when they are over."""
+        if self._ahead is not None:
+            self._take_equal(self._ahead, self._ahead.times)
+            return []
         joined = self._admit()
-        group = self._turns[0]
-        passes = group.passes()
-        equal = min(row.left - row.last_run for row in group.rows)  # steps in which nothing changes
-        if joined or equal < 2 or len(self._turns) > 1:
-            return self._take_one(group, passes, joined)
-        seconds = self.cost(BatchStep(passes, 0, 0))
-        if self.running < self.max_batch:  # a request that arrives meanwhile joins after the step that is running
-            equal = min(equal, max(1, ceil((until - self.now) / seconds))) if until < inf else equal
-        for row in group.rows:
-            row.advance(equal)
-        self._spend(seconds, passes, equal)
+        equal = 0 if joined else min(row.left - row.last_run for group in self._turns for row in group.rows)
+        if equal < 2:
+            return self._take_one(joined)
+        turns = [(group, group.passes()) for group in self._turns]
+        self._ahead = _Ahead(tuple((one, passes, self.cost(BatchStep(passes, 0, 0))) for one, passes in turns), equal)
         return []
 
-    def _take_one(self, group: _Group, passes: tuple[Pass, ...], joined: int) -> list[Finished]:
+    def _catch_up(self, ahead: _Ahead, time: float) -> None:
+        """Take the equal steps that begin before this time."""
+        times = min(ahead.times, int((time - self.now) / ahead.cycle))
+        self._take_equal(ahead, times)
+        for _ in range((ahead.times - times) * len(ahead.turns)):
+            if self.now >= time:
+                break
+            self._take_one(0)
+
+    def _take_equal(self, ahead: _Ahead, times: int) -> None:
+        for group, passes, seconds in ahead.turns:
+            if times:
+                for row in group.rows:
+                    row.advance(times)
+                self._spend(seconds, passes, times)
+        self._ahead = None
+
+    def _take_one(self, joined: int) -> list[Finished]:
+        group = self._turns[0]
+        passes = group.passes()
         self._turns.rotate(-1)
         done = [row for row in group.rows if row.advance(1)]
         self._spend(self.cost(BatchStep(passes, joined, len(done))), passes, 1)
@@ -287,22 +320,20 @@ def simulate(
         raise RequestError(f"{len(jobs)} jobs need as many arrivals, got {len(arrivals)}")
     rng = np.random.default_rng(seed)
     done: list[Finished] = []
-    ready: list[tuple[float, int]] = []  # busy replicas by the end of their step
+    ready: list[tuple[float, int]] = []  # busy replicas by the time at which they are due
     coming = deque(zip(arrivals, jobs, strict=True))
     while coming or ready:
-        following = coming[0][0] if coming else inf
-        if coming and (not ready or following <= ready[0][0]):
+        if coming and (not ready or coming[0][0] <= ready[0][0]):
             arrival, job = coming.popleft()
             at = route(servers, job, arrival, rng) if len(servers) > 1 else 0
-            idle = not servers[at].busy
             servers[at].submit(job, arrival)
-            if idle:
-                heappush(ready, (servers[at].now, at))
-            continue
-        _, at = heappop(ready)
-        done += [replace(one, server=at) for one in servers[at].step(following)]
+        else:
+            time, at = heappop(ready)
+            if not servers[at].busy or time != servers[at].due:
+                continue  # a request joined before, so this entry is out of date
+            done += [replace(one, server=at) for one in servers[at].step()]
         if servers[at].busy:
-            heappush(ready, (servers[at].now, at))
+            heappush(ready, (servers[at].due, at))
     return sorted(done, key=lambda one: one.finished)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from foretell.scale.pool import Job, Reply, Worker, WorkerLostError
 from foretell.workers import Needs
 
 TRIES = 3  # to start a local cluster: Ray gives up after 30 seconds, which a busy machine may need
+REACHED = 10.0  # seconds in which a cluster has to accept a connection
 LONGEST = 300  # characters of a reason
 LOCAL = "local"  # a new cluster on this machine
 NO_CLUSTER = {
@@ -38,6 +40,8 @@ def connect(address: str) -> None:
 
 
 def _connect(address: str) -> None:
+    if address not in NO_CLUSTER:
+        _check_reachable(address)
     local = {"include_dashboard": False} if address == LOCAL else {}
     for left in reversed(range(TRIES if address == LOCAL else 1)):
         try:
@@ -50,6 +54,15 @@ def _connect(address: str) -> None:
                 ) from None
         else:
             return
+
+
+def _check_reachable(address: str) -> None:
+    """Raise RequestError if nothing listens at an address. Ray would try again for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), REACHED).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise RequestError(f"there is no Ray cluster at {address!r} ({_shorten(error)})") from None
 
 
 def _shorten(error: BaseException) -> str:

@@ -192,6 +192,9 @@ class Front:
                 leaving.cancel()
         except ClientDisconnect:
             outcome = "left"
+        except asyncio.CancelledError:  # Serve cancels the requests of clients that have closed their connection
+            outcome = _outcome(delivery.status) if delivery.whole else "left"
+            raise
         except Problem as problem:
             outcome = "refused" if problem.status < 500 else "failed"
             if not delivery.status:

@@ -22,6 +22,7 @@ require_extra("ray")
 import ray  # noqa: E402  the check comes first
 from ray import serve  # noqa: E402
 
+from foretell.scale.actors import connect  # noqa: E402
 from foretell.scale.serve import FRONT, NAME, serve_app  # noqa: E402
 
 LOCAL = "local"  # a new cluster on this machine
@@ -55,6 +56,8 @@ def run_server(
     """
     if cluster.ray in (LOCAL, "auto") and not is_hub_id(model):
         folder_of(model)  # raises ModelError if it is missing; other clusters may have it on their own disks
+    if cluster.ray.startswith("ray://"):
+        raise RequestError(f"--ray {show(cluster.ray)}: a server cannot be started by Ray's client; give HOST:6379")
     connect(cluster.ray)
     try:
         chosen = {**options, "gpus": _choose_gpus(options)}
@@ -77,18 +80,6 @@ def run_server(
         if cluster.ray == LOCAL:
             serve.shutdown()
         ray.shutdown()
-
-
-def connect(address: str) -> None:
-    """Join a Ray cluster, or start one on this machine. Raises RequestError if there is none."""
-    local = {"include_dashboard": False} if address == LOCAL else {}
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="error", **local)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise RequestError(
-            f"--ray {show(address)}: {str(error).splitlines()[0]} (start a cluster with: ray start --head; or leave "
-            "--ray out for one on this machine)"
-        ) from None
 
 
 def check_room(address: str, options: Mapping[str, Any]) -> None:

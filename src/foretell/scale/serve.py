@@ -23,7 +23,7 @@ require_extra("server")
 
 import ray  # noqa: E402  the check comes first
 from ray import serve  # noqa: E402
-from ray.exceptions import RayActorError, TaskCancelledError  # noqa: E402
+from ray.exceptions import RayError, RayTaskError, TaskCancelledError  # noqa: E402
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError  # noqa: E402
 from ray.serve.handle import DeploymentHandle  # noqa: E402
 
@@ -31,7 +31,8 @@ from foretell.scale.exchange import Exchange, Part, Start, Taken, answer_exchang
 from foretell.scale.front import Front, LostError, Patience  # noqa: E402
 from foretell.scale.routing import BALANCE, watch  # noqa: E402
 from foretell.serve import Access, Limits, app  # noqa: E402
-from foretell.serve.problems import Problem, busy  # noqa: E402
+from foretell.serve.guard import LOG  # noqa: E402
+from foretell.serve.problems import BUG, Problem, busy  # noqa: E402
 
 NAME = "foretell"  # of the application
 REPLICA, FRONT = "Replica", "Front"  # names of its deployments
@@ -144,10 +145,13 @@ class RaySending:
         try:
             async for part in self._response:
                 yield part
-        except RayActorError:
-            raise LostError("died") from None
         except (TaskCancelledError, RequestCancelledError):
             raise LostError("cancelled") from None
+        except RayTaskError:
+            LOG.exception("the server of a replica failed")
+            raise BUG from None
+        except RayError:  # the replica, its node, or what it has sent is gone
+            raise LostError("died") from None
         except BackPressureError:
             raise busy("all replicas are full, and no more requests may wait", "busy") from None
         except DeploymentUnavailableError:

@@ -211,12 +211,8 @@ def prepare_decision(route: str, service: Service, raw: bytes) -> Callable[[], D
 
 
 def _prepare_plan(service: Service, questions: Mapping[str, Question], options: DecideOptions) -> DecisionPlan:
-    """Return a plan with the tuned file that is calibrated for the questions, unless the client chose how to decode.
-
-    A calibration does not hold for other steps or further readings.
-    """
-    chosen = {"recipe", "steps", "orders"} & options.keys() or options.get("on_unsure") == "full"
-    if not chosen:
+    """Return a plan with the tuned file whose calibration holds for the request, unless the client chose a recipe."""
+    if "recipe" not in options:
         for tuned in service.offers.calibrated:
             plan = DecisionPlan.prepare(service.engine, questions, **options | {"recipe": tuned})
             if plan.calibration is not None:

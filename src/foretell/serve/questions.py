@@ -297,6 +297,7 @@ def describe_answer(one: AnyAnswer) -> dict[str, Any]:
     return {
         "gap": round(one.gap, 4),
         "label_mass": None if one.label_mass is None else round(one.label_mass, 4),
+        "thinking": None if one.thinking is None else round(one.thinking, 4),
         "steps": one.steps,
         "forwards": one.forwards,
         "reads": one.reads,

@@ -46,7 +46,13 @@ class Decisions:
         content = load_json(source, "file of decisions", RequestError)
         if not isinstance(content, Mapping) or not {"questions", "inputs"} <= content.keys():
             raise RequestError(f"{source} must be an object with questions and inputs")
-        names = list(parse_questions(content["questions"]))
+        parsed = parse_questions(content["questions"])
+        later = [name for name, one in parsed.items() if one.depends_on]
+        if later:
+            raise RequestError(
+                f"all questions are asked at once, but {later[0]} depends on another one; leave out depends_on"
+            )
+        names = list(parsed)
         questions, template = json.dumps(content["questions"]), content.get("template")
         asked = parse_prompts(str(content["inputs"]), "inputs", plain=False)
         return pick([example_of(one, names, questions, template) for one in asked], limit, seed)
