@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs/results/download_size.json"
-EXTRAS = ("server", "decide", "lab", "plots", "hf", "quantize", "parquet", "ray")
+EXTRAS = ("server", "decide", "lab", "plots", "hf", "quantize")
 NO_CONFIGURATION = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
 
 

@@ -161,6 +161,13 @@ def test_workers_that_cannot_start_are_given_up() -> None:
     assert len(cluster.workers) <= 4
 
 
+def test_only_failed_starts_in_a_row_count() -> None:
+    """Every other worker cannot start, and those that can are lost after their first task."""
+    cluster = FakeCluster(1, lambda worker, nth: nth == 1 if worker % 2 == 0 else nth == 3)
+    assert len(run(pool_on(cluster), 5)) == 5
+    assert len(cluster.workers) == 10
+
+
 def test_the_others_go_on_if_some_cannot_start() -> None:
     """Of four machines only the first is in order."""
     cluster = FakeCluster(4, lambda worker, nth: worker > 0 and nth == 1)

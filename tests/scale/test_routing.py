@@ -109,6 +109,8 @@ def test_replicas_to_avoid_come_last_and_do_not_count() -> None:
     order = rank_replicas("a", loads)
     assert rank_replicas("a", loads, {order[0]}) == [*order[1:], order[0]]
     assert rank_replicas("a", loads | {order[0]: 100}, {order[0]})[0] == order[1]
+    uneven = {order[0]: 0, order[1]: 4, order[2]: 3}  # 4 is less than 1.25 times the mean of the two
+    assert rank_replicas("a", uneven, {order[0]}) == [*order[1:], order[0]]
     assert rank_replicas("a", loads, NAMES) == order
     assert rank_replicas("a", {}) == []
 

@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 PORT = 8123
 BATCH, WAITING = 4, 12
 SILENCE, STALL = 15.0, 10.0  # seconds; a busy machine takes several for one step
-SLOW = "full stop=slow(0.05)"
+SLOW = "full stop=slow(0.05)"  # three seconds per answer
+SLOWER = f"{SLOW} stop.seconds=0.2"
 assert Slow.__name__ == "Slow"  # importing it registers it in this process too
 
 
@@ -234,16 +235,19 @@ def test_a_client_that_leaves_frees_its_row(served: Served, prompts: list[str]) 
     wait_for(lambda: served.metric('foretell_requests_total{outcome="left"') == before + 1)
 
 
+def retries(served: Served, reason: str) -> float:
+    return served.metric(f'foretell_retries_total{{reason="{reason}"}}')
+
+
 def test_a_killed_replica_loses_nothing(served: Served, prompts: list[str], expected: dict[str, list[str]]) -> None:
-    before = served.metric('foretell_retries_total{reason="died"}')
-    steps = served.metric("foretell_steps_total")
-    pool, asked = ask_all(served, prompts[:8], recipe=SLOW)
+    before, steps = retries(served, "died"), served.metric("foretell_steps_total")
+    name, process, _ = served.replicas()[0]
+    pool, asked = ask_all(served, prompts[:8], recipe=SLOWER)
     with pool:
         wait_until_running(served, 6)
-        name, process, _ = served.replicas()[0]
         os.kill(process, signal.SIGKILL)
         assert texts([one.result() for one in asked]) == expected["full"][:8]
-    assert served.metric('foretell_retries_total{reason="died"}') > before
+    assert retries(served, "died") > before
     assert served.metric("foretell_steps_total") >= steps
     wait_for(lambda: len(served.replicas()) == 2)
     assert name not in [one for one, _, _ in served.replicas()]
@@ -252,14 +256,17 @@ def test_a_killed_replica_loses_nothing(served: Served, prompts: list[str], expe
 def test_streams_of_a_killed_replica_end_in_an_answer_or_an_error(
     served: Served, prompts: list[str], expected: dict[str, list[str]]
 ) -> None:
+    before = retries(served, "died")
+    _, process, _ = served.replicas()[0]
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(stream_text, served, one, recipe=SLOW) for one in prompts[:8]]
+        asked = [pool.submit(stream_text, served, one, recipe=SLOWER) for one in prompts[:8]]
         wait_until_running(served, 6)
-        time.sleep(1.5)  # some have sent text by now
-        os.kill(served.replicas()[0][1], signal.SIGKILL)
+        time.sleep(4)  # some have sent text by now
+        os.kill(process, signal.SIGKILL)
     errors = [str(one.exception()) for one in asked if one.exception() is not None]
     assert set(errors) <= {"replica_lost"}
     assert len(errors) <= 5  # those of the other replica are complete
+    assert len(errors) + retries(served, "died") - before > 0
     for one, text in zip(asked, expected["full"], strict=False):
         assert one.exception() is not None or one.result() == text
 
@@ -267,11 +274,13 @@ def test_streams_of_a_killed_replica_end_in_an_answer_or_an_error(
 def test_a_killed_node_loses_nothing(
     served: Served, nodes: TwoNodes, prompts: list[str], expected: dict[str, list[str]]
 ) -> None:
-    pool, asked = ask_all(served, prompts[:8], recipe=SLOW)
+    before = retries(served, "died")
+    pool, asked = ask_all(served, prompts[:8], recipe=SLOWER)
     with pool:
         wait_until_running(served, 6)
         nodes.kill_second()
         assert texts([one.result() for one in asked]) == expected["full"][:8]
+    assert retries(served, "died") > before
     nodes.restore()
     wait_for(lambda: len(served.replicas()) == 2)
 
@@ -279,18 +288,18 @@ def test_a_killed_node_loses_nothing(
 def test_requests_of_a_frozen_replica_are_answered_by_another(
     served: Served, prompts: list[str], expected: dict[str, list[str]]
 ) -> None:
-    before = served.metric('foretell_retries_total{reason="silent"}')
-    pool, asked = ask_all(served, prompts[:8], recipe=SLOW)
+    before = retries(served, "silent")
+    _, process, _ = served.replicas()[0]
+    pool, asked = ask_all(served, prompts[:8], recipe=SLOWER)
     with pool:
         wait_until_running(served, 6)
-        _, process, _ = served.replicas()[0]
         os.kill(process, signal.SIGSTOP)
         try:
             assert texts([one.result() for one in asked]) == expected["full"][:8]
             assert served.ask(prompts[0])["choices"][0]["message"]["content"] == expected["swift"][0]
         finally:
             os.kill(process, signal.SIGKILL)
-    assert served.metric('foretell_retries_total{reason="silent"}') > before
+    assert retries(served, "silent") > before
     wait_for(lambda: len(served.replicas()) == 2 and process not in [one for _, one, _ in served.replicas()])
 
 
