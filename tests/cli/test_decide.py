@@ -75,6 +75,7 @@ def test_a_file_of_inputs_resumes(tmp_path: Path) -> None:
         ([INPUT, "--choice", "a,b,a"], "choices must differ, but 'a' is given twice"),
         (["--integer", "2"], "give one prompt"),
         ([INPUT, "--integer", "2", "--template", "none"], "unknown template"),
+        ([INPUT, "--integer", "2", "--out", "done.parquet"], "JSON lines, not as a table"),
     ],
 )
 def test_mistakes(words: list[str], says: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import sys
@@ -71,9 +72,9 @@ def test_published_rows_stay_until_they_are_measured_again(script: Any, tmp_path
     (tmp_path / "tune.json").write_text(json.dumps(published), encoding="utf8")
     found = {"word": {"rows": rows((0.01, "new")), "draws": [], "live": None}}
     filled = {"vh": ["new"]}
-    script.keep_published(found, filled, tmp_path / "tune.json")
+    script.keep_published(found, filled, argparse.Namespace(out=tmp_path))
     assert found["word"] == {"rows": rows((0.01, "new"), (0.02, "old")), "draws": [], "live": {"n": 1}}
     assert found["choice"] == old
     assert filled == {"vh": ["new"], "vl": ["old"]}
-    script.keep_published(found, filled, tmp_path / "absent.json")
+    script.keep_published(found, filled, argparse.Namespace(out=tmp_path / "absent"))
     assert set(found) == {"word", "choice"}

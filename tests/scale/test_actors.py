@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -111,6 +112,13 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
     sys.modules.pop("foretell.scale.actors", None)
 
 
+@pytest.fixture
+def head() -> Iterator[str]:
+    """Return an address at which something listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
 def actors() -> Any:
     return importlib.import_module("foretell.scale.actors")
 
@@ -127,12 +135,12 @@ def double(number: int, held: str) -> str:
     return f"{held} {2 * number}"
 
 
-def test_a_pool_on_ray(ray: FakeRay) -> None:
+def test_a_pool_on_ray(ray: FakeRay, head: str) -> None:
     ray.nodes_found = [{"Alive": True, "Resources": {"CPU": 5.0}}]
-    with Pool("head:6379") as pool:
+    with Pool(head) as pool:
         found = dict(pool.run(Opener(), 5, lambda number: partial(double, number)))
     assert found == {number: f"opened {2 * number}" for number in range(5)}
-    assert [one["address"] for one in ray.inits] == ["head:6379"]
+    assert [one["address"] for one in ray.inits] == [head]
     assert ray.asked == [{"num_cpus": 2, "num_gpus": 0, "max_restarts": 0, "scheduling_strategy": "SPREAD"}] * 2
     assert len(ray.killed) == 2, "when the pool is closed"
 
@@ -191,14 +199,22 @@ def test_a_local_cluster_gets_several_attempts(ray: FakeRay) -> None:
             1,
             r"^this machine belongs to no Ray cluster \(start one with: ray start --head; .*\): it is not there$",
         ),
-        ("head:1", 1, "^there is no Ray cluster at 'head:1': it is not there$"),
+        ("HEAD", 1, "^there is no Ray cluster at 'HEAD': it is not there$"),
     ],
 )
-def test_there_is_no_cluster(ray: FakeRay, address: str, attempts: int, message: str) -> None:
+def test_there_is_no_cluster(ray: FakeRay, head: str, address: str, attempts: int, message: str) -> None:
+    address, message = (text.replace("HEAD", head) for text in (address, message))
     ray.failures = [ConnectionError("it is\nnot there")] * 9
     with pytest.raises(RequestError, match=message.replace("\n", " ")):
         actors().connect(address)
     assert len(ray.inits) == attempts
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:1", "127.0.0.1:99999"])
+def test_an_address_where_nothing_listens_fails_before_ray_tries_it(ray: FakeRay, address: str) -> None:
+    with pytest.raises(RequestError, match=f"^there is no Ray cluster at '{address}' "):
+        actors().connect(address)
+    assert not ray.inits
 
 
 def test_sigterm_still_ends_the_command(ray: FakeRay) -> None:

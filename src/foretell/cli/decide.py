@@ -80,6 +80,8 @@ def decide(
     asked = read_questions(ask, choice, score, integer, questions, yes_no=yes_no)
     inputs = gather(text, file)
     if out is not None:
+        if out.suffix == ".parquet":
+            raise RequestError(f"decisions are written as JSON lines, not as a table, got --out {out}")
         check_writable(out)
     engine = open_engine(at_revision(model, revision), device, dtype, threads)
     given: dict[str, Any] = {"template": template, "think": think, "recipe": recipe, "steps": steps, "orders": orders}
