@@ -63,7 +63,9 @@ def test_published_workload_has_the_published_steps(fleet: Any) -> None:
     load = fleet.Workload([50], measured, published=True)
     assert load.mean_steps("full") == 256
     assert load.mean_steps("prophet") == pytest.approx(160, abs=1)
-    assert load.mean_steps("fast-dllm-prophet") == pytest.approx(256 / 3.25 / 7.66 * 6.82, abs=2)
+    steps = len(load.works["fast-dllm-prophet"][0])  # each of the eight blocks takes a whole number
+    assert 256 / 3.25 <= steps < 256 / 3.25 + 8
+    assert load.mean_steps("fast-dllm-prophet") == pytest.approx(steps / 7.66 * 6.82, abs=1)
     jobs = load.jobs("fast-dllm-prophet", 20)
     assert {one.stored for one in jobs} == {True}
     assert {one.runs[-1][1].commit for one in jobs if one.steps < 70} == {256}
