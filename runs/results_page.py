@@ -34,6 +34,7 @@ ABOUT = {  # in reading order
     "real_models": ("real_models", "Antibody models that others trained: what recipes save, and what they change."),
     "bench": ("bench", "Speed: plain loops beside ours, the loop's own share, queues, memory, scaling."),
     "serve": ("serve_load", "The server under load: requests per second, latencies, equal answers, memory."),
+    "fleet": ("fleet", "Capacity: a simulated fleet beside the real scheduler, and GPUs for LLaDA-8B."),
     "certified": (
         "certified",
         "Certified stopping: how often certificates hold over random splits, and how fast they are.",
