@@ -13,29 +13,7 @@ from PIL import Image
 
 from foretell.engine.engine import folder_of
 from results_page import write_index
-from shared import SEED, TASKS
-
-
-def subject(options: argparse.Namespace) -> str:
-    """Return the name of the model, for a title."""
-    return "bundled model" if options.own else folder_of(options.model).name
-
-
-def problems(options: argparse.Namespace, limit: int | None = None) -> str:
-    """Return the number and kind of problems, for the first line of a page."""
-    count = options.limit if limit is None else limit
-    held = set(options.tasks) <= set(TASKS)
-    return f"{count} held-out problems a task" if held else f"Up to {count} problems a task"
-
-
-def command(script: str, options: argparse.Namespace) -> str:
-    """Return the command that makes a page."""
-    model = "" if options.own else f" --model {folder_of(options.model).name}"
-    tasks = "" if options.tasks == options.bundled else f" --tasks {' '.join(options.tasks)}"
-    limit = "" if options.limit == options.standard else f" --limit {options.limit}"
-    changed = getattr(options, "taught", None) not in (None, getattr(options, "default_taught", None))
-    taught = f" --taught {options.taught}" if changed else ""
-    return f"`python runs/{script}.py{model}{tasks}{limit}{taught}`"
+from shared import SEED
 
 
 def prose(*sentences: str) -> str:
