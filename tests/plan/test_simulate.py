@@ -251,21 +251,35 @@ def test_arrivals() -> None:
         simulate([Server(second)], [job(1)] * 2, [0])
 
 
-def test_a_fit_finds_the_coefficients() -> None:
-    truth = FittedCost((1e-3, 2e-3, 3e-6, 1e-8, 0.0, 4e-3, 5e-4, 6e-4))
-    rng = np.random.default_rng(3)
+TRUTH = FittedCost((1e-3, 2e-3, 3e-6, 1e-8, 0.0, 4e-3, 5e-4, 6e-4))
+
+
+def draw_steps(count: int, rng: np.random.Generator) -> list[BatchStep]:
     steps = []
-    for _ in range(200):
+    for _ in range(count):
         passes = []
         for _ in range(int(rng.integers(1, 3))):
             rows, columns, attended, read = rng.integers(1, 90, size=4).tolist()
             passes.append(Pass(rows, columns, attended, stored=True, whole=True, read=read))
         steps.append(BatchStep(tuple(passes), int(rng.integers(3)), int(rng.integers(3))))
-    found = fit(steps, [truth(one) for one in steps])
+    return steps
+
+
+def test_a_fit_finds_the_coefficients() -> None:
+    steps = draw_steps(200, np.random.default_rng(3))
+    found = fit(steps, [TRUTH(one) for one in steps])
     assert len(FEATURES) == len(features(steps[0])) == len(found.coefficients)
-    assert found.coefficients == pytest.approx(truth.coefficients, rel=1e-3, abs=1e-9)
+    assert found.coefficients == pytest.approx(TRUTH.coefficients, rel=1e-3, abs=1e-9)
     with pytest.raises(RequestError, match="at least 8 steps, got 3"):
         fit(steps[:3], [1.0] * 3)
+
+
+def test_noise_does_not_make_a_fit_too_low() -> None:
+    rng = np.random.default_rng(4)
+    steps = draw_steps(2000, rng)
+    measured = [TRUTH(one) * float(rng.lognormal(sigma=0.5)) for one in steps]
+    found = fit(steps, measured)
+    assert sum(map(found, steps)) == pytest.approx(sum(measured), rel=0.03)
 
 
 def test_the_cost_of_a_roofline() -> None:

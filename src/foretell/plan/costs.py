@@ -13,6 +13,7 @@ from foretell.plan.roofline import Roofline
 from foretell.plan.simulate import BatchStep
 
 FEATURES = ("step", "pass", "column", "attention", "logits", "join", "joined row", "left row")
+ROUNDS = 10  # of a fit; each takes the errors relative to the times of the round before
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,22 @@ def features(step: BatchStep) -> tuple[float, ...]:
 
 
 def fit(steps: Sequence[BatchStep], seconds: Sequence[float]) -> FittedCost:
-    """Fit coefficients that are not negative to measured steps, by least squares of relative errors."""
+    """Fit coefficients that are not negative to measured steps, by least squares of relative errors.
+
+    Errors are relative to the fitted times. Relative to the measured ones, a slow step would count less than a fast
+    one, and the fit would be too low where the measurements are noisy.
+    """
     require_extra("lab")
     from scipy.optimize import nnls  # noqa: PLC0415  optional
 
     if len(steps) < len(FEATURES):
         raise RequestError(f"a fit needs at least {len(FEATURES)} steps, got {len(steps)}")
-    table = np.array([features(one) for one in steps]) / np.array(seconds)[:, None]
+    measured = np.array(seconds)
+    table = np.array([features(one) for one in steps])
     scale = np.maximum(table.max(axis=0), 1e-300)
-    found, _ = nnls(table / scale, np.ones(len(steps)))
+    table /= scale
+    expected = measured
+    for _ in range(ROUNDS):
+        found, _ = nnls(table / expected[:, None], measured / expected)
+        expected = np.maximum(table @ found, 1e-300)
     return FittedCost(tuple(float(each) for each in found / scale))
