@@ -61,6 +61,9 @@ def test_the_application_is_built_from_its_arguments() -> None:
 
 def test_what_replicas_get(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options, limits and the key reach the deployments of the application."""
+    from foretell.scale.routing import BALANCE
+    from foretell.scale.serve import SPARE
+
     monkeypatch.setenv("FORETELL_API_KEY", "secret")
     made = build(model="tiny", replicas=2, max_replicas=5, cpus=4, max_batch=6, max_waiting=9, hosts=["me"], silence=7)
     front = made._bound_deployment
@@ -68,12 +71,14 @@ def test_what_replicas_get(monkeypatch: pytest.MonkeyPatch) -> None:
     options, recipes, limits, key, patience, grace = replica.init_args
     assert (options.model, options.threads, recipes, key, grace) == ("tiny", 4, [], "secret", 30.0)
     assert (limits.max_batch, limits.max_waiting, patience.silence) == (6, 9, 7)
-    assert (replica.max_ongoing_requests, replica.max_queued_requests) == (8, 9)
+    assert (replica.max_ongoing_requests, replica.max_queued_requests) == (8 + SPARE, 9)
     scaling = replica._deployment_config.autoscaling_config
     assert (scaling.min_replicas, scaling.max_replicas, scaling.target_ongoing_requests) == (2, 5, 6)
     assert replica.ray_actor_options["num_cpus"] == 4
     assert replica.ray_actor_options["num_gpus"] == 0
-    assert replica._deployment_config.request_router_config.request_router_class.endswith("GroupRouter")
+    router = replica._deployment_config.request_router_config
+    assert router.request_router_class.endswith("GroupRouter")
+    assert router.request_router_kwargs == {"capacity": 8, "balance": BALANCE}
     assert front.init_args[2].hosts == ("me",)
     on_gpu = build(model="tiny", device="cuda")._bound_deployment.init_args[0]._bound_deployment
     assert on_gpu.ray_actor_options["num_gpus"] == 1

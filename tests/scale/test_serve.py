@@ -215,6 +215,8 @@ def test_too_many_requests(served: Served, prompts: list[str]) -> None:
     pool, asked = ask_all(served, prompts * 2, recipe=SLOW)
     refused, answered = [], 0
     with pool:
+        wait_until_running(served, 2 * BATCH)
+        assert served.metric("foretell_replicas_answered ") == 1, "full replicas answer too"
         for one in asked:
             try:
                 one.result()

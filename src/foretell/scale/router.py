@@ -1,5 +1,6 @@
 """Ray Serve's request router of the replicas: it sends requests of one group to one replica.
 
+It counts what each replica has, because Serve's own limit would also hold back calls such as that for the metrics.
 Serve pickles this module by value, so it has no state of its own.
 """
 
@@ -13,12 +14,13 @@ from foretell.scale.routing import BALANCE, rank_replicas, watch
 
 
 class GroupRouter(RequestRouter):  # type: ignore[misc]  # Ray is not checked
-    """Tries replicas in the order of `rank_replicas`. Serve probes each, and takes the first that is not full."""
+    """Tries replicas that are not full in the order of `rank_replicas`. Serve takes the first that answers."""
 
-    balance = BALANCE
+    balance, capacity = BALANCE, 0
 
-    def initialize_state(self, balance: float = BALANCE) -> None:
-        self.balance = balance
+    def initialize_state(self, capacity: int, balance: float = BALANCE) -> None:
+        """Allow every replica `capacity` requests at the same time."""
+        self.balance, self.capacity = balance, capacity
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -27,8 +29,9 @@ class GroupRouter(RequestRouter):  # type: ignore[misc]  # Ray is not checked
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True  # before all replicas are asked again
         replicas = {one.replica_id.unique_id: one for one in candidate_replicas}
-        order = rank_replicas(group, watch().loads(replicas), watch().silent(), self.balance)
-        return [[replicas[name]] for name in order]
+        loads = watch().loads(replicas)
+        order = rank_replicas(group, loads, watch().silent(), self.balance)
+        return [[replicas[name]] for name in order if loads[name] < self.capacity]
 
     def on_send_request(self, replica_id: ReplicaID) -> None:
         super().on_send_request(replica_id)

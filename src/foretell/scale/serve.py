@@ -37,6 +37,7 @@ from foretell.serve.problems import BUG, Problem, busy  # noqa: E402
 NAME = "foretell"  # of the application
 REPLICA, FRONT = "Replica", "Front"  # names of its deployments
 AHEAD = 1.25  # requests that a replica holds, as a multiple of its batch, so that a free slot is filled at once
+SPARE = 16  # calls that a full replica still answers, such as those for its metrics
 HEAD = {"node:__internal_head__": 0.001}  # a resource that only the head node has
 CHECK = 5.0  # seconds between two health checks
 
@@ -226,11 +227,12 @@ def serve_app(
             }
         }
     )
+    capacity = ceil(AHEAD * limits.max_batch)  # requests that a replica has at the same time
     replica = serve.deployment(
         Replica,
         name=REPLICA,
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
-        max_ongoing_requests=ceil(AHEAD * limits.max_batch),
+        max_ongoing_requests=capacity + SPARE,
         max_queued_requests=limits.max_waiting,
         graceful_shutdown_timeout_s=grace,
         graceful_shutdown_wait_loop_s=0.2,
@@ -238,11 +240,11 @@ def serve_app(
         health_check_timeout_s=patience.silence,
         request_router_config={
             "request_router_class": "foretell.scale.router.GroupRouter",
-            "request_router_kwargs": {"balance": balance},
+            "request_router_kwargs": {"capacity": capacity, "balance": balance},
         },
         **scaling,
     ).bind(options, sent, limits, access.key, patience, grace)
-    most = (max_replicas or replicas) * ceil(AHEAD * limits.max_batch) + limits.max_waiting
+    most = (max_replicas or replicas) * capacity + limits.max_waiting
     front = serve.deployment(
         serve.ingress()(FrontReplica),
         name=FRONT,
