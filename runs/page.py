@@ -1,8 +1,8 @@
 """Result pages: a script's numbers as JSON, its picture, and the page that a template makes from the numbers.
 
 The script of a page has the functions `view`, which returns what its template shows besides the numbers
-themselves, and, if it has a picture, `draw`. Both get the numbers as they are stored, so runs/pages.py makes the same
-page without measuring anything.
+themselves, and, if it has a picture, `draw`, which returns None if nothing that it shows was measured. Both get the
+numbers as they are stored, so runs/pages.py makes the same page without measuring anything.
 """
 
 from __future__ import annotations
@@ -141,8 +141,9 @@ def write_page(name: str, folder: Path, *, picture: bool = True) -> str:
     """Write a page and its picture from the stored numbers; return the page."""
     numbers = read_numbers(name, folder)
     draw = getattr(importlib.import_module(script_of(name)), "draw", None)
-    if picture and draw is not None:
-        save_figure(draw(numbers), folder / f"{name}.png")
+    figure = draw(numbers) if picture and draw is not None else None
+    if figure is not None:
+        save_figure(figure, folder / f"{name}.png")
     text = render(name, numbers) + "\n"
     (folder / f"{name}.md").write_text(text, encoding="utf8")
     return text
