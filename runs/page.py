@@ -104,11 +104,13 @@ def render(name: str, numbers: Numbers) -> str:
 
 
 def fill(page: str) -> str:
-    """Wrap the paragraphs of a Markdown page; headings, lists, tables, quotes and pictures stay as they are."""
+    """Wrap the paragraphs of a Markdown page; headings, lists, tables, quotes, code and pictures stay as they are."""
     made: list[str] = []
     paragraph: list[str] = []
+    code = False
     for line in (*page.splitlines(), ""):
-        if line.strip() and not re.match(r"[#|>!-]|\d+\.", line):
+        code ^= line.startswith("```")
+        if line.strip() and not code and not re.match(r"[#|>!-]|\d+\. |```", line):
             paragraph.append(line.strip())
             continue
         if paragraph:
