@@ -27,20 +27,18 @@ import msgspec
 import numpy as np
 import torch
 
-from decide_page import (
+from decide_numbers import (
     COVERAGE,
     CalibratedRow,
     CertifiedRow,
-    Page,
     Row,
     check_calibration,
     compare,
-    describe,
     describe_answers,
     expect_coverage,
-    plot,
     summarise,
 )
+from decide_page import CALIBRATION, draw, view
 from decide_tune import RISKS, SIZES, certify, write_inputs
 from foretell.decide.answers import Decision
 from foretell.decide.decide import decide_iter
@@ -54,10 +52,11 @@ from foretell.loop.protocols import Inputs
 from foretell.models.transformer import Transformer, TransformerConfig
 from foretell.storage import load_json, make_folder, write_file
 from foretell.tasks import TASKS as GENERATORS
-from foretell.tasks import Problem, draw
+from foretell.tasks import Problem
+from foretell.tasks import draw as draw_tasks
+from page import publish
 from results_page import RESULTS
 from shared import BUNDLED_MODEL, ROOT, SEED, run_script
-from text_page import publish
 
 TASKS = ("choice", "yes_no", "word", "sudoku")
 SURE = "transfer=threshold(0.995) stop=prophet(tau=linear({0},{0}),reduce=min,over=masked,clock=tokens)"
@@ -77,6 +76,8 @@ COMMAND = (240, 60, 0.05, 400)  # inputs, those for the search, risk, and fresh 
 TIMED, ROUNDS = 64, 3  # problems and repetitions of the clock
 VOCABULARY, WIDTH, LABELS = 126_464, 4096, 26  # LLaDA's head, and the letters A to Z
 CELLS = [f"{row}{column}" for row in "abcd" for column in "1234"]
+
+__all__ = ["draw", "view"]  # of the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def make_subject(name: str, engine: Engine) -> Subject:
 
 
 def draw_problems(subject: Subject, count: int, seed: int) -> list[Problem]:
-    return draw(GENERATORS[subject.task], np.random.default_rng(seed), count, test=True)
+    return draw_tasks(GENERATORS[subject.task], np.random.default_rng(seed), count, test=True)
 
 
 def decide_all(
@@ -308,7 +309,7 @@ def keep_published(made: dict[str, Any], file: Path) -> dict[str, Any]:
         rows = [*made.get(part, []), *(one for one in old.get(part, []) if one["task"] not in again)]
         kept[part] = sorted(rows, key=lambda one: TASKS.index(one["task"]))
     kept["clocks"] = {**old.get("clocks", {}), **made.get("clocks", {})}
-    for part in ("heads", "command"):
+    for part in ("heads", "command", "calibration"):
         kept.setdefault(part, old.get(part))
     return kept
 
@@ -318,7 +319,9 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured again")
     parser.add_argument("--limit", type=int, default=1000, help="problems per task")
-    parser.add_argument("--calibration", type=int, default=500, help="other problems, for temperature and quantile")
+    parser.add_argument(
+        "--calibration", type=int, default=CALIBRATION, help="other problems, for temperature and quantile"
+    )
     parser.add_argument("--risks", type=float, nargs="+", default=RISKS)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--work", type=Path, default=ROOT / "work" / "decide", help="folder for decisions")
@@ -332,6 +335,7 @@ def main() -> None:
     made: dict[str, Any] = {}
     if "ways" in options.parts:
         made["rows"] = [asdict(row) for name in options.tasks for row in measure_ways(engine, name, options)]
+        made["calibration"] = options.calibration
     if "calibration" in options.parts:
         made["calibrated"] = [asdict(measure_calibration(engine, name, options)) for name in options.tasks]
     if "certified" in options.parts:
@@ -345,16 +349,7 @@ def main() -> None:
     if "head" in options.parts:
         made["heads"] = [measure_head(positions) for positions in (1, 2, 8)]
     kept = keep_published(made, options.out / "decide.json")
-    page = Page(
-        rows=[Row(**row) for row in kept["rows"]],
-        clocks=kept["clocks"],
-        heads=kept["heads"] or [],
-        calibrated=[CalibratedRow(**row) for row in kept["calibrated"]],
-        certified=[CertifiedRow(**row) for row in kept["certified"]],
-        command=kept["command"],
-        calibration=options.calibration,
-    )
-    publish("decide", describe(page), {**kept, "coverage": COVERAGE}, options, plot(page.rows))
+    publish("decide", {**kept, "coverage": COVERAGE}, options)
 
 
 if __name__ == "__main__":

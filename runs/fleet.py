@@ -27,7 +27,7 @@ from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
 
 import foretell
-from fleet_page import figure, markdown
+from fleet_page import draw, view
 from foretell.engine.engine import Engine
 from foretell.engine.outcome import FailedRequest, Outcome
 from foretell.engine.request import Request, lay_out
@@ -62,9 +62,9 @@ from foretell.plan.simulate import (
 )
 from foretell.recipes.presets import parse
 from foretell.reproduce.paper import FAST_DLLM, PROPHET
+from page import publish
 from results_page import RESULTS
 from shared import BUNDLED_MODEL, SEED, run_script
-from text_page import publish
 
 TASK = "word"
 CHECKED = {"full": "full", "prophet": "prophet stop.reduce=min", "swift": "swift"}  # on the bundled model
@@ -89,6 +89,8 @@ KINDS = (1, 2, 4, 8, 16)
 REPLICAS = (1, 4, 16, 64, 256, 1000)
 SLOW = 4.0  # the p95 latency that is accepted, in latencies of a request that is alone
 DAY = 2000  # length of the simulated day, in mean times between requests of one replica
+
+__all__ = ["draw", "view"]  # of the page
 
 
 # ---- measured: the real scheduler on the bundled model ----
@@ -482,7 +484,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"check": che
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="*", choices=list(PARTS), default=list(PARTS), help="none: only the page")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--requests", type=int, default=64, help="number of requests of the check (default: 64)")
     parser.add_argument("--jobs", type=int, default=600, help="number of simulated requests per point (default: 600)")
     parser.add_argument("--data", type=Path, help="folder of the public benchmarks (default: FORETELL_DATA)")
@@ -492,17 +494,15 @@ def main() -> None:
     options.model, options.own = BUNDLED_MODEL, True
     options.out.mkdir(parents=True, exist_ok=True)
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "foretell"  # makes the SVG file reproducible
     path = options.out / "fleet.json"
-    for name in [*options.parts, None]:
+    for name in options.parts:
+        print(f"({name})", flush=True)
         numbers = json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
-        numbers = {each: numbers[each] for each in PARTS if each in numbers}
-        if name is not None:
-            print(f"({name})", flush=True)
-            numbers |= {name: PARTS[name](options)}
-            path.write_text(json.dumps({each: numbers[each] for each in PARTS if each in numbers}), encoding="utf8")
-        elif all(each in numbers for each in PARTS):
-            publish("fleet", markdown(numbers), numbers, options, figure(numbers))
+        numbers |= {name: PARTS[name](options)}
+        path.write_text(json.dumps(numbers), encoding="utf8")
+    numbers = {name: numbers[name] for name in PARTS if name in numbers}
+    if len(numbers) == len(PARTS):
+        publish("fleet", numbers, options)
 
 
 if __name__ == "__main__":

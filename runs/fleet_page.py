@@ -1,10 +1,9 @@
-"""The page of runs/fleet.py: the numbers and pictures of runs/fleet_template.md."""
+"""The tables and the picture of runs/fleet.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -15,10 +14,9 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from foretell.plan.costs import FEATURES
 from foretell.plan.devices import DEVICES
-from text_page import table
+from page import Numbers, number, times
 
 Part = Mapping[str, Any]
-TEMPLATE = Path(__file__).parent / "fleet_template.md"
 GOAL = 0.1  # of the check, relative
 PER_HOUR = 1e6 / 3600
 COLOURS = {"full": "#4c566a", "prophet": "#2a6fb0", "fast-dllm-prophet": "#c8553d"}
@@ -44,156 +42,79 @@ def gpus_for(rate: float) -> int:
     return ceil(PER_HOUR / (rate * BUSY))
 
 
-def markdown(numbers: Part) -> list[str]:
+def view(numbers: Numbers) -> dict[str, Any]:
+    """Return the tables of both parts, and the numbers of the sentences."""
     check, plan = numbers["check"], numbers["plan"]
-    most = plan["capacity"]["published"][plan["gpu"]]
-    values = {
-        **{name: check[name] for name in ("requests", "batch", "steps_fitted", "load")},
-        **{name: plan[name] for name in ("window", "prompt_mean", "efficiency", "rows", "low_share", "high_share")},
-        **{f"{column}_steps": _steps(plan["steps"][column]) for column in ("published", "bundled")},
-        **{f"{column}_table": _capacity(plan["capacity"][column]) for column in ("published", "bundled")},
-        "check_table": _checked(check),
-        "goal": _goal(check),
-        "fitted": _fitted(check["coefficients"]),
+    capacity, fragments = plan["capacity"], plan["fragments"]
+    most = capacity["published"][plan["gpu"]]
+    cached = fragments["fast-dllm-prophet"]
+    pairs = zip(KINDS, cached["16 replicas, by load"], cached["16 replicas, by kind"], strict=True)
+    gains = {count: kind / load - 1 for count, load, kind in pairs}
+    return {
+        "goal": GOAL,
+        "error": max(abs(value - 1) for one in check["ways"].values() for value in one["ratios"].values()),
+        "fitted": [(name, cost) for name, cost in zip(FEATURES, check["coefficients"], strict=True) if cost > 0],
+        "check_rows": [_check_row(name, one) for name, one in check["ways"].items()],
         "gpu": name_of(plan["gpu"]),
         "busy": BUSY,
-        "saved_prophet": 1 - most["full"] / most["prophet"],
-        "saved_together": 1 - most["full"] / most["fast-dllm-prophet"],
-        "load_table": _loads(plan),
-        "arrival_table": _arrivals(plan),
-        "rows_table": _rows(plan),
-        "columns": plan["prompt_mean"] + plan["window"],
-        "fragment_table": _fragments(plan),
-        "pays": _pays(plan),
-        "slow": plan["replicas"]["slow"],
-        "alone": plan["replicas"]["alone"],
-        "replica_table": _replicas(plan),
-        "growth": _growth(plan["replicas"]),
+        "capacity_rows": {exits: [_capacity_row(*one) for one in gpus.items()] for exits, gpus in capacity.items()},
+        "saved": {name: 1 - most["full"] / rate for name, rate in most.items()},
+        "load_rows": [
+            _load_row(name, plan["alone"][name], one)
+            for name, found in plan["loads"].items()
+            for one in found
+            if one["load"] in SHOWN_LOADS
+        ],
+        "arrival_rows": [
+            [name, f"{one['load']:.0%}", *(seconds(one[level]) for level in LEVELS)]
+            for name, found in plan["arrivals"].items()
+            for one in found
+        ],
+        "counts": [one["rows"] for one in plan["row_counts"]["full"]],
+        "row_rows": [row for name, found in plan["row_counts"].items() for row in _row_rows(name, found)],
+        "fragment_rows": [
+            [f"{name}, {way}", *(f"{value:.0%}" for value in values)]
+            for name, ways in fragments.items()
+            for way, values in ways.items()
+        ],
+        "lost": {name: max(0.0, 1 - ways["one replica"][-1]) for name, ways in fragments.items()},
+        "gains": gains,
+        "best": max(gains, key=lambda count: gains[count]),
+        "replica_rows": [_replica_row(*both) for both in zip(*(plan["replicas"][way] for way in ROUTES), strict=True)],
     }
-    return TEMPLATE.read_text(encoding="utf8").rstrip().format(**values).splitlines()
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    return "\n".join(table(headings, rows, words))
+def _check_row(name: str, one: Part) -> list[str]:
+    real, made, ratio = one["measured"], one["simulated"], one["ratios"]
+    rates = (number(each["rate"], 2) for each in (real, made, ratio))
+    return [name, *rates, seconds(real["p95"]), seconds(made["p95"]), number(ratio["p95"], 2)]
 
 
-def _checked(check: Part) -> str:
-    rows = []
-    for name, one in check["ways"].items():
-        real, made, ratio = one["measured"], one["simulated"], one["ratios"]
-        rates = (f"{real['rate']:.2f}", f"{made['rate']:.2f}", f"{ratio['rate']:.2f}")
-        rows.append([name, *rates, seconds(real["p95"]), seconds(made["p95"]), f"{ratio['p95']:.2f}"])
-    headings = ("recipe", "requests/s, measured", "simulated", "ratio", "p95 in s, measured", "simulated", "ratio")
-    return _table(headings, rows)
+def _capacity_row(gpu: str, rates: Part) -> list[str]:
+    ratios = (times(rates[one] / rates["full"]) for one in RECIPES[1:])
+    counts = (f"{gpus_for(rates[one]):,}" for one in RECIPES)
+    return [name_of(gpu), *(f"{rates[one]:.3g}" for one in RECIPES), *ratios, *counts]
 
 
-def _goal(check: Part) -> str:
-    worst = max(abs(value - 1) for one in check["ways"].values() for value in one["ratios"].values())
-    return f"{'Reached' if worst <= GOAL else 'Not reached'}: the largest error is {worst:.1%}."
+def _load_row(name: str, alone: float, one: Part) -> list[str]:
+    levels = (seconds(one[level]) for level in LEVELS)
+    return [name, f"{one['load']:.0%}", seconds(alone), *levels, f"{one['p95'] / alone:.1f}x"]
 
 
-def _fitted(coefficients: Sequence[float]) -> str:
-    pairs = zip(FEATURES, coefficients, strict=True)
-    return ", ".join(f"{1e6 * each:.3g} us per {feature}" for feature, each in pairs if each > 0)
-
-
-def _steps(means: Part) -> str:
-    return ", ".join(f"{value:.0f} steps with `{name}`" for name, value in means.items())
-
-
-def _capacity(gpus: Part) -> str:
-    rows = []
-    for gpu, rates in gpus.items():
-        ratios = (f"{rates[one] / rates['full']:.2f}x" for one in RECIPES[1:])
-        counts = (f"{gpus_for(rates[one]):,}" for one in RECIPES)
-        rows.append([name_of(gpu), *(f"{rates[one]:.3g}" for one in RECIPES), *ratios, *counts])
-    headings = ["GPU", *(f"requests/s, {one}" for one in RECIPES), *(f"{one} / full" for one in RECIPES[1:])]
-    return _table([*headings, *(f"GPUs, {one}" for one in RECIPES)], rows)
-
-
-def _loads(plan: Part) -> str:
-    rows = []
-    for name, found in plan["loads"].items():
-        single = plan["alone"][name]
-        for one in found:
-            if one["load"] in SHOWN_LOADS:
-                cells = (seconds(one[level]) for level in LEVELS)
-                rows.append([name, f"{one['load']:.0%}", seconds(single), *cells, f"{one['p95'] / single:.1f}x"])
-    headings = ("recipe", "load", "alone, s", *(f"{level}, s" for level in LEVELS), "p95 / alone")
-    return _table(headings, rows)
-
-
-def _arrivals(plan: Part) -> str:
-    rows = [
-        [name, f"{one['load']:.0%}", *(seconds(one[level]) for level in LEVELS)]
-        for name, found in plan["arrivals"].items()
-        for one in found
+def _row_rows(name: str, found: Sequence[Part]) -> list[list[str]]:
+    return [
+        [f"{name}: capacity", *(times(one["rate"] / found[0]["rate"]) for one in found)],
+        [f"{name}: p95", *(f"{seconds(one['p95'])} s" for one in found)],
     ]
-    return _table(("arrivals", "load", *(f"{level}, s" for level in LEVELS)), rows)
 
 
-def _rows(plan: Part) -> str:
-    rows = []
-    for name, found in plan["row_counts"].items():
-        rows.append([f"{name}: capacity", *(f"{one['rate'] / found[0]['rate']:.2f}x" for one in found)])
-        rows.append([f"{name}: p95", *(f"{seconds(one['p95'])} s" for one in found)])
-    counts = [str(one["rows"]) for one in plan["row_counts"]["full"]]
-    return _table(("rows", *counts), rows)
+def _replica_row(random: Part, loaded: Part) -> list[str]:
+    loads = (f"{one['load']:.0%}" for one in (random, loaded))
+    costs = (number(1 / one["load"], 2) if one["load"] else "-" for one in (random, loaded))
+    return [f"{random['replicas']:,}", *loads, *costs, f"{3600 * loaded['rate']:,.0f}"]
 
 
-def _fragments(plan: Part) -> str:
-    rows = [
-        [f"{name}, {way}", *(f"{value:.0%}" for value in values)]
-        for name, ways in plan["fragments"].items()
-        for way, values in ways.items()
-    ]
-    return _table(("recipe and routing", *(f"{count} kinds" if count > 1 else "1 kind" for count in KINDS)), rows)
-
-
-def _pays(plan: Part) -> str:
-    plain, ways = plan["fragments"]["prophet"]["one replica"], plan["fragments"]["fast-dllm-prophet"]
-    pairs = zip(KINDS, ways["16 replicas, by load"], ways["16 replicas, by kind"], strict=True)
-    gains = {count: kind / load - 1 for count, load, kind in pairs}
-    best = max(gains, key=lambda count: gains[count])
-    return " ".join(
-        (
-            f"Without a cache, 16 kinds cost {max(0.0, 1 - plain[-1]):.0%} of the throughput, so routing by kind has",
-            f"little to gain. With a cache they cost {1 - ways['one replica'][-1]:.0%} on one replica. Routing by kind",
-            f"over 16 replicas changes the throughput by {gains[2]:+.0%} with 2 kinds and by {gains[16]:+.0%} with 16;",
-            f"the best is {gains[best]:+.0%} with {best}.",
-        )
-    )
-
-
-def _cost(one: Part) -> str:
-    return f"{1 / one['load']:.2f}" if one["load"] else "-"
-
-
-def _replicas(plan: Part) -> str:
-    rows = []
-    for random, loaded in zip(*(plan["replicas"][way] for way in ROUTES), strict=True):
-        loads = (f"{one['load']:.0%}" for one in (random, loaded))
-        costs = (_cost(one) for one in (random, loaded))
-        rows.append([f"{random['replicas']:,}", *loads, *costs, f"{3600 * loaded['rate']:,.0f}"])
-    headings = [f"load, routed {way}" for way in ROUTES] + [f"cost, {way}" for way in ROUTES]
-    return _table(("replicas", *headings, "requests per hour, by load"), rows)
-
-
-def _growth(part: Part) -> str:
-    first, last = part["by load"][0], part["by load"][-1]
-    random = part["at random"][-1]
-    return " ".join(
-        (
-            f"Routed by load, {last['replicas']:,} replicas run at {last['load']:.0%} load where one runs at",
-            f"{first['load']:.0%}: a request costs {1 - first['load'] / last['load']:.0%} less. At random it is",
-            f"{random['load']:.0%}, because each replica has a queue of its own. Beyond that, cost grows in proportion",
-            "to the requests. Loads are found to within a sixteenth, with one draw of arrivals, so small differences",
-            "between sizes are noise.",
-        )
-    )
-
-
-def figure(numbers: Part) -> Figure:
+def draw(numbers: Numbers) -> Figure:
     check, plan = numbers["check"], numbers["plan"]
     made: Figure
     made, axes = plt.subplots(2, 3, figsize=(17, 9.6), layout="constrained")

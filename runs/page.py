@@ -1,8 +1,8 @@
 """Result pages: a script's numbers as JSON, its picture, and the page that a template makes from the numbers.
 
 The script of a page has the functions `view`, which returns what its template shows besides the numbers
-themselves, and, if it has a picture, `draw`. Both get the numbers as they are stored, so runs/pages.py makes the same
-page without measuring anything.
+themselves, and, if it has a picture, `draw`, which returns None if nothing that it shows was measured. Both get the
+numbers as they are stored, so runs/pages.py makes the same page without measuring anything.
 """
 
 from __future__ import annotations
@@ -104,11 +104,13 @@ def render(name: str, numbers: Numbers) -> str:
 
 
 def fill(page: str) -> str:
-    """Wrap the paragraphs of a Markdown page; headings, lists, tables, quotes and pictures stay as they are."""
+    """Wrap the paragraphs of a Markdown page; headings, lists, tables, quotes, code and pictures stay as they are."""
     made: list[str] = []
     paragraph: list[str] = []
+    code = False
     for line in (*page.splitlines(), ""):
-        if line.strip() and not re.match(r"[#|>!-]|\d+\.", line):
+        code ^= line.startswith("```")
+        if line.strip() and not code and not re.match(r"[#|>!-]|\d+\. |```", line):
             paragraph.append(line.strip())
             continue
         if paragraph:
@@ -141,8 +143,9 @@ def write_page(name: str, folder: Path, *, picture: bool = True) -> str:
     """Write a page and its picture from the stored numbers; return the page."""
     numbers = read_numbers(name, folder)
     draw = getattr(importlib.import_module(script_of(name)), "draw", None)
-    if picture and draw is not None:
-        save_figure(draw(numbers), folder / f"{name}.png")
+    figure = draw(numbers) if picture and draw is not None else None
+    if figure is not None:
+        save_figure(figure, folder / f"{name}.png")
     text = render(name, numbers) + "\n"
     (folder / f"{name}.md").write_text(text, encoding="utf8")
     return text

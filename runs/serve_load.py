@@ -4,6 +4,8 @@
     python runs/serve_load.py --requests 40 --rounds 1 --soak 1 --clients 40      # a look
     python runs/serve_load.py --only speed                     # 15 minutes; the page keeps the numbers of the soak
 
+A note on the conditions can also be added later: write it to "note" in serve.json, and run runs/pages.py serve.
+
 First a soak: mixed recipes, half of the clients stream, and a fifth leaves early. Every answer is compared with
 `Engine.generate` of the request alone; afterwards nothing may be left in the server. Then speed: the same requests by
 `Engine.generate` on the whole list, by the server, and by a server that decodes one at a time; all take turns. Only
@@ -29,11 +31,11 @@ from foretell.engine.engine import Completion, Engine
 from foretell.errors import RequestError
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.bundled import BUNDLED
+from page import publish
 from results_page import RESULTS
 from serve_clients import Ask, Load, Server, mix, run_load, start_server
-from serve_page import BEST, FULL, GENERATE, NAIVE, NEVER, PAGE, SERVER, figure, markdown
+from serve_page import BEST, FULL, GENERATE, NAIVE, NEVER, SERVER, draw, view
 from shared import BUNDLED_MODEL, SEED, TASKS, run_script
-from text_page import publish
 
 TASK = "word"  # of the comparison of speed
 RECIPES = (FULL, NEVER, BEST)
@@ -43,6 +45,8 @@ LEAVING = 0.2  # share of the clients that leave early
 SOAK_PROMPTS = 5  # per task
 PARTS = ("soak", "speed")
 NAIVE_SCRIPT = Path(__file__).parent / "serve_naive.py"
+
+__all__ = ["draw", "view"]  # of the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of the comparison of speed (default: 3)")
     parser.add_argument("--soak", type=int, default=6, help="rounds of mixed requests, one per client (default: 6)")
     parser.add_argument("--only", choices=PARTS, help="measure this part, and keep the other's published numbers")
-    parser.add_argument("--page", action="store_true", help="make the page from its numbers, without measuring")
     parser.add_argument("--note", help="what a reader has to know about the conditions of a measurement")
     parser.add_argument("--no-packed", dest="packed", action="store_false", help="matrices as they are stored")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -202,14 +205,10 @@ def main() -> None:
         raise RequestError("--clients, --requests, --rounds and --soak must be at least 1")
     options.out.mkdir(parents=True, exist_ok=True)
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "foretell"  # makes the SVG file reproducible
-    parts = read_parts(options.out) if options.only or options.page else {}
-    if not options.page:
-        parts |= measure(options)
+    parts = (read_parts(options.out) if options.only else {}) | measure(options)
     if options.note:
         parts["note"] = options.note
-    numbers = {"packed": options.packed, "batch": BATCH, **parts}
-    publish(PAGE, markdown(numbers), numbers, options, figure(numbers) if "speed" in parts else None)
+    publish("serve", {"packed": options.packed, "batch": BATCH, **parts}, options)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -228,7 +227,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def read_parts(folder: Path) -> dict[str, Any]:
     """Return the numbers of both parts that are published in a folder, and the note on them."""
-    file = folder / f"{PAGE}.json"
+    file = folder / "serve.json"
     found = json.loads(file.read_text(encoding="utf8")) if file.exists() else {}
     return {name: found[name] for name in (*PARTS, "note") if name in found}
 

@@ -46,9 +46,10 @@ from foretell.policies.stop.families import drop_twins, find_families, share_del
 from foretell.recipes.presets import parse
 from foretell.recipes.text import format_value
 from foretell.storage import load_json, write_file
+from page import publish
 from real_models import read_problems
 from shared import ROOT, TASKS, run_script
-from tune_page import write_page
+from tune_page import ANTIBODY_GOALS, GOALS, draw, find_goal_risk, view
 
 POOL, PILOT, CALIBRATION = 6400, 400, 3000
 SEED = 2027  # of the pool
@@ -56,12 +57,11 @@ SPLITS = 3
 RISKS = (0.005, 0.01, 0.02, 0.05)
 CONFIDENCE = 0.95
 DRAWS = 1000
-AT = 0.01  # the risk of the goals
-GOALS = {"sudoku": 13.0, "choice": 9.0, "word": 6.0, "countdown": 3.0}  # certified speedups
-ANTIBODY_RISKS = {0.02: 2.2, 0.03: 4.4, 0.05: 8.0}  # and the speedups to reach
 ANTIBODY_SPLITS, ANTIBODY_PILOT, ANTIBODY_CALIBRATION = 10, 100, 300
 LIVE = 200  # held-out problems that are decoded live to compare with their replay, and timed
 DELTA = FIRST_LOOK * (1 - CONFIDENCE)
+
+__all__ = ["draw", "view"]  # of the page
 
 
 def show_stage(title: str, total: int) -> Watch:
@@ -170,7 +170,7 @@ def tune_task(task: str, options: argparse.Namespace) -> dict[str, Any]:
     store = ReplayStore(PreparedEvaluation.prepare(what), show_stage)
     sizes = (options.pilot, options.calibration)
     found: dict[str, Any] = {"rows": [], "draws": [], "live": None}
-    first = min(options.risks, key=lambda one: abs(one - AT))  # the risk of the goals comes first
+    first = find_goal_risk(options.risks)  # is measured first
     published = read_published(options)["tasks"].get(task, {"rows": []}) if options.missing else {"rows": []}
     known = {(one["split"], one["eps"]) for one in published["rows"]}
     for number, risk in sorted(
@@ -295,7 +295,7 @@ def tune_antibodies(name: str, options: argparse.Namespace) -> list[dict[str, An
     rows = []
     for number in range(options.antibody_splits):
         pilot, calibration, held = split(store.bench.examples, number, sizes)
-        for risk in ANTIBODY_RISKS:
+        for risk in ANTIBODY_GOALS:
             file = out / "results" / f"{number}-{risk:g}.json"
             if options.stored and not file.exists():
                 continue
@@ -344,6 +344,19 @@ def recovery(records: Sequence[Record], examples: Sequence[Example]) -> list[flo
     return [float(np.mean(shares)), *bootstrap(shares)]
 
 
+def numbers_of(found: dict[str, Any], filled: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the page is made of: settings, and the results of tasks and models that have some."""
+    antibodies = {name: rows for name, rows in filled.items() if rows}
+    models = f" --antibody-models {' '.join(antibodies)} --models DIR --data DIR" if antibodies else ""
+    names = ("tasks", "pool", "pilot", "calibration", "splits", "risks")
+    return {
+        "command": f"python runs/tune.py --page{models}",
+        "settings": {name: getattr(options, name) for name in names},
+        "tasks": {task: one for task, one in found.items() if one["rows"]},
+        "antibodies": antibodies,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS)
@@ -372,7 +385,7 @@ def main() -> None:
         keep_published(found, filled, options)
     if options.page:
         options.out.mkdir(parents=True, exist_ok=True)
-        write_page(found, filled, GOALS, ANTIBODY_RISKS, options)
+        publish("tune", numbers_of(found, filled, options), options)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def test_both_parts_make_a_page(fleet: Any, tmp_path: Path, monkeypatch: pytest.
     assert rates["full"] > found["plan"]["capacity"]["published"]["a100"]["full"]
     page = (tmp_path / "fleet.md").read_text()
     assert "**simulated**" in page
-    assert "![fleet](fleet.png)" in page
+    assert "](fleet.png)" in page
     assert "{" not in page
 
 

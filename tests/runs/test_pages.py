@@ -71,3 +71,6 @@ def test_prose_is_wrapped_and_nothing_else(page: Any) -> None:
     text = page.fill(f"# {line}\n{line}\n{line}\n\n- {line}\n| {line} |\n> {line}\n")
     assert max(map(len, text.splitlines())) == len(f"| {line} |")
     assert [one[:6] for one in text.splitlines()] == ["# word", *["word w"] * 4, "", "- word", "| word", "> word"]
+    assert page.fill("on average\n0.5 points\n1. one\n2. two") == "on average 0.5 points\n1. one\n2. two"
+    code = "```\none\n\ntwo\n```"
+    assert page.fill(f"some\ntext\n\n{code}\nmore\ntext") == f"some text\n\n{code}\nmore text"

@@ -25,7 +25,7 @@ from foretell.serve import app
 from tests.runs.test_study import RUNS
 from tests.serve.conftest import PATIENCE, wait_for
 
-MODULES = ("serve_load", "serve_clients", "serve_page", "serve_naive")
+MODULES = ("page", "serve_load", "serve_clients", "serve_page", "serve_naive")
 
 
 @pytest.fixture
@@ -68,16 +68,23 @@ def test_a_page_is_made(modules: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert "12 requests in 2 rounds" in page
     assert "| `swift` | one at a time |" in page
     assert "[serve](serve.md)" in (tmp_path / "README.md").read_text()
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "soak", "--soak", "1"])
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only", "soak", "--soak", "1", "--note", "It rained."])
     script.main()
     again = json.loads((tmp_path / "serve.json").read_text())
-    assert (again["speed"], len(again["soak"]["rounds"])) == (found["speed"], 1)
-    assert "## Goals" in (tmp_path / "serve.md").read_text()
-    monkeypatch.setattr(script, "measure", None)
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--page", "--note", "It rained."])
-    script.main()
-    assert json.loads((tmp_path / "serve.json").read_text()) == again | {"note": "It rained."}
-    assert "It rained." in (tmp_path / "serve.md").read_text()
+    assert (again["speed"], len(again["soak"]["rounds"]), again["note"]) == (found["speed"], 1, "It rained.")
+    page = (tmp_path / "serve.md").read_text()
+    assert "## Goals" in page
+    assert "It rained." in page
+
+
+def test_a_page_without_the_speed_has_no_picture(modules: Any, tmp_path: Path) -> None:
+    numbers = json.loads((RUNS.parent / "docs" / "results" / "serve.json").read_text())
+    del numbers["speed"]
+    (tmp_path / "serve.json").write_text(json.dumps(numbers))
+    page = modules.page.write_page("serve", tmp_path)
+    assert "## Goals" not in page
+    assert "serve.png" not in page
+    assert not (tmp_path / "serve.png").exists()
 
 
 def test_requests_are_mixed(modules: Any) -> None:
@@ -128,14 +135,18 @@ def test_a_server_that_cannot_start_says_why(modules: Any) -> None:
 
 def test_goals_that_are_missed_are_said(modules: Any) -> None:
     page = modules.serve_page
-    speed = {name: {one: {"rate": 10.0} for one in page.COLOURS} for name in ("full", "swift stop=never", "swift")}
-    numbers = {"recipes": speed, "lost": 1, "won": 0, "requests": 200}
-    assert [reached for *_, reached in page.goals(numbers)] == [True, False, False, True]
-    speed["swift"][page.SERVER]["rate"] = 130.0
-    numbers["lost"] = 2
-    assert [reached for *_, reached in page.goals(numbers)] == [True, True, True, False]
-    assert page.goals(numbers)[3][2] == "-1.0 (-3.6 to +0.9)"
-    speed["full"][page.SERVER]["rate"] = 7.9
-    what, _, found, reached = page.goals(numbers)[0]
-    assert (found, reached) == ("0.79x", False)
-    assert "`full`" in what
+    one = {"rate": 10.0, "p50": None, "p99": None, "accuracy": 1.0, "same": 1.0}
+    recipes = {name: {way: dict(one) for way in page.COLOURS} for name in ("full", "swift stop=never", "swift")}
+    speed = {"clients": 1, "rounds": 1, "recipes": recipes, "lost": 1, "won": 0, "requests": 200}
+
+    def reached() -> list[bool]:
+        return [one["reached"] for one in page.view_speed(speed)["goal"].values()]
+
+    assert reached() == [True, False, False, True]
+    recipes["swift"][page.SERVER]["rate"] = 130.0
+    speed["lost"] = 2
+    assert reached() == [True, True, True, False]
+    recipes["full"][page.SERVER]["rate"] = 7.9
+    text = modules.page.render("serve", {"packed": True, "batch": 8, "speed": speed})
+    assert "worst recipe (`full`) | at least 0.8x | 0.79x | **no** |" in text
+    assert "| at least -0.5 | -1.0 (-3.6 to +0.9) | **no** |" in text
