@@ -28,7 +28,7 @@ COMMANDS = {
     "/quit": "leave; so does Ctrl-D",
 }
 PROMPT = "> "
-RECIPE = "Preset, recipe text or certified .json file (default: swift for the bundled model, else cautious)."
+RECIPE = "Preset, recipe text or certified .json file (default: swift for the bundled model, else a cautious one)."
 DIGITS = re.compile(r"[0-4]{4}([\s/][0-4]{4}){3}")  # a Sudoku
 
 

@@ -31,9 +31,9 @@ QUESTION = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are l
 def demo(
     seconds: Annotated[float, Option(help="Seconds on screen for the slowest recipe of each problem.")] = 4.0,
 ) -> None:
-    """Watch three recipes solve the same problems on one clock.
+    """Watch three recipes solve the same problems side by side.
 
-    full takes every step, prophet stops as soon as the answer is settled, and swift also fills many masks per step.
+    full takes all steps, prophet stops as soon as the answer is settled, and swift also fills many masks per step.
     """
     from rich.text import Text  # noqa: PLC0415
 
@@ -44,7 +44,7 @@ def demo(
     within("--seconds", seconds, 0.0, LONGEST_PAUSE, RequestError)
     console, engine = out(), open_engine(MODEL)
     introduce(engine)
-    heading = f"{engine.name}: full decoding, prophet ({RECIPES['prophet']}) and swift on one clock."
+    heading = f"{engine.name}: full decoding, prophet ({RECIPES['prophet']}) and swift, side by side."
     console.print(Text(heading, style="bold"), "\n")
     races = []
     for task in engine.layouts["layouts"]:

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 
 def train(
-    config: Annotated[Path, Argument(help="Recipe in TOML, e.g. runs/train_tiny.toml (the bundled model).")],
+    config: Annotated[Path, Argument(help="Configuration in TOML, e.g. runs/train_tiny.toml (the bundled model).")],
     export: Annotated[Path | None, Option(help="Write the trained model to this folder at the end.")] = None,
     fresh: Annotated[bool, Option("--fresh", help="Delete existing checkpoints and start over.")] = False,
 ) -> None:
