@@ -1,4 +1,4 @@
-"""Calibration: find the fastest stopping rule whose risk is proven to be small, and write its certificate."""
+"""Calibration: find the fastest stopping rule whose risk is shown to be small, and write its certificate."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Pilot:
             found = {one: self._try(one, scale, levels[one], size) for one in stacks}
             rounds.append((size, tuple(one.name for one in stacks)))
             stacks = sorted(stacks, key=lambda one: -found[one].expected)[: max(1, len(stacks) // 2)]
-            if first not in stacks:  # the transfer that everybody knows is always compared
+            if first not in stacks:  # the plain threshold is always compared
                 stacks.append(first)
             levels = {one: _near(self._best_level(found[one]), 3) for one in stacks}
             size = min(2 * size, len(self.examples))

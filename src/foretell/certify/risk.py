@@ -1,4 +1,4 @@
-"""Risk control: Learn-then-Test with fixed-sequence testing finds the boldest rule whose risk is proven small.
+"""Risk control: Learn then Test with fixed-sequence testing finds the fastest rule whose risk is shown to be small.
 
 Angelopoulos, Bates, Candes, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
 Control" (2021). A rule's null hypothesis is that its risk is above eps. Rules are tested in an order that is fixed
@@ -83,7 +83,7 @@ def naive(risks: Array, risk: float) -> Array:
 def upper_bound(losses: Array, confidence: float, *, graded: bool) -> float:
     """Return an upper confidence bound of one rule's risk from its losses [n]: Clopper-Pearson for zeros and ones.
 
-    It is valid only for a rule that was fixed in advance; a rule that was chosen by its losses is bounded by eps.
+    It is valid only for a rule that was fixed in advance. For a rule that was chosen by its losses, use eps.
     """
     if graded:
         return bounds(losses, 1 - confidence)[1]

@@ -1,4 +1,4 @@
-"""Tune: find the fastest recipe for a model and its prompts whose risk is proven to be at most a chosen one.
+"""Tune: find the fastest recipe for a model and its prompts whose risk is shown to be at most a chosen one.
 
 The examples are split at random into a pilot part, on which ladders are compared (`pilot`), and a calibration part,
 which is used once: the chosen ladder is decoded and tested rung by rung, from safe to fast, until a rung fails.
@@ -253,8 +253,8 @@ def tune(
 ) -> Tuned:
     """Find the fastest recipe whose risk is at most `risk` with `confidence`, for prompts, texts with masks or a task.
 
-    The risk is the mean of a `loss` between 0 and 1 against the recipe `against`: "answer", "text", "tokens" (share of
-    generated tokens that changed), "success" (needs right answers), or a function `loss(full, fast, example)`.
+    The risk is the mean of a `loss` from 0 to 1, compared with the recipe `against`: "answer", "text", "tokens" (share
+    of generated tokens that changed), "success" (needs right answers), or a function `loss(full, fast, example)`.
     With `questions` (as JSON, or a file of it) the prompts are inputs of typed decisions, asked with one of the model's
     templates; those with a right "answer" also give a temperature per kind and conformal sets of this `coverage`.
     `options` are those of `generate` (a window, a suffix, ...), `evaluation` those of `Evaluation` (limit, seed,

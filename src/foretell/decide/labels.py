@@ -78,7 +78,7 @@ _KNOWN: dict[tuple[int, str | None, str], tuple[Codec, Labels]] = {}  # by codec
 
 
 def find_labels(spellings: Sequence[tuple[Any, Sequence[str]]], before: str | None, codec: Codec) -> Labels:
-    """Return `Labels.of` the arguments; equal calls share one, because every label takes a call of the tokenizer."""
+    """Return `Labels.of` the arguments; it is cached, because every label needs a call of the tokenizer."""
     key = id(codec), before, repr(spellings)
     known = _KNOWN.get(key)
     if known is None or known[0] is not codec:

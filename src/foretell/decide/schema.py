@@ -38,7 +38,7 @@ class Described(NamedTuple):
 
 
 def read_schema(schema: Any) -> dict[str, Any]:
-    """Return the fields of a closed JSON schema. Raises RequestError that names the part which cannot be served."""
+    """Return the fields of a closed JSON schema. Raises RequestError that names the part that is not supported."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         raise RequestError(f"a schema must describe an object, got {show(schema)}")
     definitions = {f"#/{key}/{name}": one for key in DEFINED for name, one in _definitions(schema, key).items()}

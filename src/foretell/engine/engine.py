@@ -139,7 +139,7 @@ class Engine:
 
     @contextmanager
     def offloaded(self) -> Iterator[None]:
-        """Keep the weights in host memory meanwhile, so that another process can use the device. Nothing can decode."""
+        """Keep the weights in host memory, to leave the device to another process. The engine cannot decode then."""
         if self.device.type == "cpu":
             yield
             return
@@ -299,7 +299,7 @@ class Engine:
         """Decode prompts, each with its own template; yields (index, completion) in the order in which they finish.
 
         All requests of a list are checked before the first step. Those of an iterator are taken from it one by one,
-        whenever fewer than `batch_size` wait or run, so that it can decide late what to decode next.
+        whenever fewer than `batch_size` wait or run, so the iterator can decide late what to decode next.
         `errors="raise"` raises the first error; "return" yields a `Failure` for each invalid request and decodes the
         others. A request can also fail later, for example if the model returns NaN for it; the others are not
         affected. Errors that the model raises end everything. `observers` are called with every step and the row of

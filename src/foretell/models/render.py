@@ -116,7 +116,7 @@ def _limit_memory(size: int) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """Let the system end this process after so many more seconds of work, in case that nobody else does."""
+    """Let the system end this process after more CPU time than a job may take, in case its parent does not."""
     with suppress(ImportError, ValueError, OSError):
         import resource  # noqa: PLC0415
 
