@@ -110,7 +110,7 @@ class Chat:
         return self.engine.codec.template is not None and not self.engine.bundled
 
     def check(self, options: dict[str, Any]) -> Sequence[str]:
-        """Return what is noteworthy about these options. Raises an error if they cannot be used."""
+        """Return notes about these options. Raises an error if they cannot be used."""
         return self.engine.template(**options).notes
 
     def run(self, lines: Iterator[str]) -> bool:

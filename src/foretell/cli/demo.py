@@ -1,4 +1,4 @@
-"""`foretell demo`: one problem per task, decoded with three recipes side by side on the same time scale."""
+"""`foretell demo`: one problem per task, decoded with three recipes and shown side by side."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _print_next_steps(console: Console) -> None:
 
     lines = [
         "",
-        "faster: full's time over the recipe's, on this machine.",
+        "faster: the time of full divided by the time of the recipe, on this machine.",
         "Accuracy on 500 problems per task: docs/results/methods.md",
         "",
         f"Watch one:   foretell generate {MODEL} --recipe swift --watch \\",

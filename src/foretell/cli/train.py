@@ -1,4 +1,4 @@
-"""`foretell train`: run a training recipe, resume an interrupted run, export the model."""
+"""`foretell train`: train a model, resume an interrupted run, export the model."""
 
 from __future__ import annotations
 

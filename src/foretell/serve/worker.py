@@ -28,7 +28,7 @@ LOG = logging.getLogger("foretell.serve")
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A request on its way through the worker."""
+    """A request that the worker has accepted, and its state."""
 
     request: Request
     template: RequestTemplate
@@ -241,4 +241,4 @@ class Worker:
 
 
 def _ignore(_: Event) -> None:
-    """Take an event that nobody reads."""
+    """Ignore an event that nobody reads."""
