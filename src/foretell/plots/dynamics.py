@@ -46,7 +46,7 @@ def classify_positions(trace: Trace) -> Tensor:
 
 
 def draw_heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
-    """Draw steps from left to right, positions from top to bottom, and a box around the answer. Dim steps after `end`."""
+    """Draw steps from left to right, positions from top to bottom, a box around the answer. Dim steps after `end`."""
     steps, length = trace.tokens.shape
     look: dict[str, Any] = {
         "cmap": ListedColormap(list(KINDS.values())),
