@@ -172,7 +172,7 @@ def _read_question(where: str, one: Any, read: Callable[[str, dict[str, Any]], Q
         raise problem_of(type(error)(f"{where}: {error}"), "questions") from None
     except (AttributeError, KeyError, TypeError) as error:
         raise _refuse(
-            f"{where} has not the shape of a {show(one.get('type'))} question: {error}", "questions"
+            f"{where} does not have the shape of a {show(one.get('type'))} question: {error}", "questions"
         ) from None
 
 
