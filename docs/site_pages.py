@@ -20,6 +20,10 @@ from foretell.cli.reference import describe_commands
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 COMMANDS, NAMES = "<!-- commands -->", "<!-- names -->"
+TABLES = {  # public names that are dictionaries, which have no docstring
+    "PRESETS": "The presets by name, each with its `recipe` and a description (`about`).",
+    "POLICIES": "The policy classes by kind and name, such as `POLICIES['stop']['prophet']`; add your own for recipes.",
+}
 COPIED = {"README.md": "about.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 
 
@@ -87,9 +91,9 @@ def describe_names(line: str) -> str:
 def describe(name: str, thing: Any) -> str:
     """Return a heading, the signature and the docstring of a public name, and the fields and methods of a class."""
     parts = [f"### `{name}` {{ #{name} }}", ""]
-    if callable(thing) and not isinstance(thing, type(enum.Enum)):
+    if callable(thing) and not isinstance(thing, type(enum.Enum)) and not getattr(thing, "_is_protocol", False):
         parts += [_signature(name, thing), ""]
-    parts += [_doc(thing), ""]
+    parts += [TABLES.get(name) or _doc(thing), ""]
     if inspect.isclass(thing) and not issubclass(thing, Exception):
         parts += list(_members(thing))
     return "\n".join(parts)
@@ -139,7 +143,12 @@ def _field_notes(thing: Any) -> dict[str, str]:
 
 def _parameter(one: inspect.Parameter) -> str:
     """Return a parameter as it is written in the code, where annotations are strings."""
-    shown = re.sub(r"<function (\w+) at 0x\w+>", r"\1", str(one))
+    kind = type(one.default)
+    if dataclasses.is_dataclass(kind):  # without the values of its fields, which are its own defaults
+        shown = f"{one.replace(default=inspect.Parameter.empty)} = {kind.__name__}()"
+    else:
+        shown = re.sub(r"<function (\w+) at 0x\w+>", r"\1", str(one))
+    shown = re.sub(r"ForwardRef\('([^']+)'\)", r"\1", shown)
     if isinstance(one.annotation, str):
         shown = shown.replace(repr(one.annotation), one.annotation, 1)
     return shown.replace(": Unpack[", ": ").removesuffix("]") if ": Unpack[" in shown else shown

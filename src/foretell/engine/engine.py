@@ -126,7 +126,7 @@ class Engine:
 
     @property
     def backend(self) -> Backend:
-        """What a certificate is valid for, besides the recipe and the window."""
+        """The checkpoint and how it runs, as a certificate records them."""
         return Backend(self.fingerprint, self.dtype, self.device.type, self.compiled, str(torch.__version__))
 
     def use_threads(self, threads: int | None = None) -> None:
@@ -400,7 +400,7 @@ class Engine:
             yield replace(frame, text=text, completion=done)
 
     def template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
-        """Return what a call of `generate` with these options uses for every prompt."""
+        """Return the template (layout and recipe) that `generate` with these options uses for every prompt."""
         given = Options.of(options)
         template = make_template(given, self.codec, self.layouts)
         if not self.codec.reads_text:
@@ -408,12 +408,12 @@ class Engine:
         return self._check_certificate(given, self._check_pins(template))
 
     def fill_template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
-        """Return what a call of `fill` with these options uses for every text."""
+        """Return the template that `fill` with these options uses for every text."""
         given = Options.of(options)
         return self._check_certificate(given, make_fill_template(given))
 
     def slot_template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
-        """Return what a decision with these options uses for all its requests, which have layouts of their own."""
+        """Return the template that a decision with these options uses for its requests, which have their own layouts."""
         given = Options.of(options)
         return self._check_certificate(given, make_fill_template(given, adapt_to_slots))
 
@@ -503,8 +503,8 @@ def load(
     it, and float32 for small models. `revision` is a branch, tag or commit on the hub. `progress` is called with the
     bytes loaded so far and with all bytes. `quantize="int8"` rounds the weights between embedding and head,
     `compile=True` compiles the layers with torch. Either may change a token if two are almost equally likely; int8
-    may also change other tokens. `packed` arranges matrices once for oneDNN's products on a CPU; by default, those for
-    which it is faster.
+    may also change other tokens. `packed` packs matrices for oneDNN's products on a CPU; by default, where this is
+    faster.
     """
     target = choose_device(device)
     check_quantize(quantize)

@@ -124,7 +124,7 @@ class Recorder:
     settled: bool = False
 
     def observe(self, step: Step, row: int) -> None:
-        """Copy what a step says about `row`."""
+        """Copy the results of a step for `row`."""
         seen = (step.draft, *(getattr(step.beliefs, name) for name in STATISTICS), step.filled)
         self.rows.append(tuple(each[row].cpu().clone() for each in seen))
         self.settled |= bool(step.settled[row])
