@@ -144,7 +144,7 @@ def _field_notes(thing: Any) -> dict[str, str]:
 def _parameter(one: inspect.Parameter) -> str:
     """Return a parameter as it is written in the code, where annotations are strings."""
     kind = type(one.default)
-    if dataclasses.is_dataclass(kind):  # without the values of its fields, which are its own defaults
+    if dataclasses.is_dataclass(kind) and one.default == kind():  # leave out the values of its fields
         shown = f"{one.replace(default=inspect.Parameter.empty)} = {kind.__name__}()"
     else:
         shown = re.sub(r"<function (\w+) at 0x\w+>", r"\1", str(one))

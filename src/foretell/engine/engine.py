@@ -413,7 +413,7 @@ class Engine:
         return self._check_certificate(given, make_fill_template(given))
 
     def slot_template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
-        """Return the template that a decision with these options uses for its requests, which have their own layouts."""
+        """Return the template that a decision with these options uses. Its requests have their own layouts."""
         given = Options.of(options)
         return self._check_certificate(given, make_fill_template(given, adapt_to_slots))
 
