@@ -129,7 +129,7 @@ class Tuning:
         least = examples_needed(goal.risk, 1 - self.first_delta, goal.measure.graded)
         best = math.ceil(1e4 * goal.best_risk(count, self.first_delta)) / 1e4  # not less, or they could not show it
         offer = f"these {count} can show a risk of {100 * best:.4g}% at best (--risk {best:.4f})"
-        return [f"{short}, so bring {total_needed(least)} (a part of them is the pilot); {offer}"]
+        return [f"{short}, so provide {total_needed(least)} (a part of them is the pilot); {offer}"]
 
     def run(self) -> Tuned:
         """Decode what is not stored yet, choose a ladder on the pilot part, and certify it on the other part."""
@@ -201,7 +201,7 @@ class Tuning:
             goal.shortage(count, FIRST_LOOK)
             or f"the safest rung has a mean loss of {first.empirical_risk:.2%} on {first.examples} examples, which "
             f"does not show a risk of at most {100 * goal.risk:.4g}%"
-        ) + f"; {count} examples can show a risk of {best:.2%} at best, so allow more or bring more examples"
+        ) + f"; {count} examples can show a risk of {best:.2%} at best, so allow a larger risk or provide more examples"
 
 
 def split_examples(

@@ -246,7 +246,7 @@ class Output:
         whole("--batch-size", self.batch_size, 1, error=RequestError)
         within("--delay", self.delay, 0.0, LONGEST_PAUSE, RequestError)
         if self.out is not None and self.trace is not None and self.out.absolute() == self.trace.absolute():
-            raise RequestError(f"--out and --trace both write to {self.trace}; give each a file of its own")
+            raise RequestError(f"--out and --trace both write to {self.trace}; give each its own file")
         for path in (self.trace, self.out):
             if path is not None and not is_folder(path.absolute().parent):
                 raise RequestError(f"cannot write {path}: there is no folder {path.parent}")

@@ -48,7 +48,7 @@ class Labels:
                     spelled.append(text)
                 elif found[tokens] != owner:
                     pair = f"{show(spellings[found[tokens]][0])} and {show(spellings[owner][0])}"
-                    raise RequestError(f"the labels {pair} are the same tokens, so an answer cannot tell them apart")
+                    raise RequestError(f"the labels {pair} have the same tokens, so an answer cannot distinguish them")
         values = tuple(value for value, _ in spellings)
         sequences = pad(list(found), codec)
         return cls(values, tuple(spelled), sequences, tuple(found.values()), make_trie(sequences, codec.vocab_size))

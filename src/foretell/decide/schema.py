@@ -72,7 +72,7 @@ class _Resolver:
                 raise RequestError(f"{where}: {show(name)} contains itself, so its values have no largest depth")
             self.replaced += 1
             if self.replaced > MOST_REFERENCES:
-                raise RequestError(f"{where}: a schema may refer to definitions {MOST_REFERENCES} times")
+                raise RequestError(f"{where}: a schema may refer to definitions at most {MOST_REFERENCES} times")
             others = {key: value for key, value in schema.items() if key != "$ref"}
             meant = self.resolve(self.definitions[name], where, (*inside, name))
             return {**meant, **others} if isinstance(meant, Mapping) else meant

@@ -449,7 +449,7 @@ class Engine:
             recipe = replace(recipe, steps=steps)
         elif is_ids(given):
             if template.chat:
-                raise RequestError("chat=True puts text into the chat template; token ids are taken as they are")
+                raise RequestError("chat=True formats text with the chat template; token ids are used unchanged")
             ids = read_ids(given, self.codec.vocab_size)
         else:
             ids = self.codec.prompt(given, template.chat, template.special_tokens)

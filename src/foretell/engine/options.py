@@ -163,8 +163,8 @@ class Options:
         found = [one for one in (self.recipe, self.stop) if isinstance(one, Certificate)]
         if len(found) > 1:
             raise RequestError(
-                "recipe and stop are both files of certificates, and neither is for the other one's part; give one of "
-                "them: recipe=FILE decodes with the whole recipe, stop=FILE takes only its stopping rule"
+                "recipe and stop are both files of certificates; give only one of them: recipe=FILE decodes with the "
+                "whole recipe, stop=FILE uses only its stopping rule"
             )
         return found[0] if found else None
 
@@ -230,7 +230,9 @@ def make_fill_template(options: Options, adapt: Callable[[Recipe], Recipe] = ada
     """
     for name in FOR_WINDOWS:
         if getattr(options, name) is not None:
-            raise RequestError(f"{name}={show(getattr(options, name))} is for a window after a prompt; a fill has none")
+            raise RequestError(
+                f"{name}={show(getattr(options, name))} is for a window after a prompt; texts with masks have none"
+            )
     recipe = _recipe(options, adapt)
     read_files(recipe.stop)
     whole("seed", options.seed, 0, 2**63 - 1, RequestError)
@@ -267,7 +269,11 @@ def apply_certificate(
         if on_mismatch == "fail":
             raise RequestError(notes[-1])
         full = certificate.compared_with if complete else replace(template.recipe, stop=Never())
-        instead = f"it is decoded with {full} instead" if complete else "the rule is not used, and every step is taken"
+        instead = (
+            f"it is decoded with {full} instead"
+            if complete
+            else "the rule is not used, and decoding does not stop early"
+        )
         template, notes = replace(template, recipe=full), (*notes, f"so {instead} (on_mismatch=full)")
     return replace(template, notes=(*template.notes, *notes))
 

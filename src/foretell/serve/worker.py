@@ -117,7 +117,7 @@ class Worker:
             if len(kinds | self._kinds.keys()) > max(self.max_groups, len(self._kinds)):
                 raise busy(
                     f"requests of {len(self._kinds)} different recipes and windows are being decoded, and at most "
-                    f"{self.max_groups} may be; use a recipe that others use, or try again",
+                    f"{self.max_groups} are allowed; use a recipe that other requests use, or try again later",
                     "too_many_recipes",
                 )
             if not self.load:
