@@ -45,7 +45,7 @@ class Ask:
     canvas: Canvas
 
     def preview(self) -> dict[str, list[tuple[Any, float]]]:
-        """Return each question's labels with their probabilities at the latest step, for a display that fills in."""
+        """Return each question's labels with their probabilities at the latest step, to display progress."""
         slots = zip(self.canvas.specs.items(), self.reader.slots, strict=False)
         return {
             name: list(zip(spec.values, spec.probabilities(spec.scores(slot.logits)).tolist(), strict=True))

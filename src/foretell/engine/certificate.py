@@ -1,4 +1,4 @@
-"""Certified recipes on disk: a recipe, what was proven about it, and what it holds for.
+"""Certified recipes on disk: a recipe, its risk, and the model and window that this is valid for.
 
 `certify` writes them; this module reads them and compares them with the requests that use them, either as a recipe
 (recipe=tuned.json) or only for its stopping rule (stop=tuned.json).
@@ -60,8 +60,8 @@ class Backend:
 class Certificate:
     """A recipe whose risk is at most `risk` with confidence `confidence`, for the model and window named here.
 
-    If nothing could be proven, `certified` is false, the recipe is the one it was compared with, and `says` gives the
-    reason.
+    If nothing could be certified, `certified` is false, the recipe is the one it was compared with, and `says` gives
+    the reason.
     """
 
     recipe: str  # complete, with its stopping rule

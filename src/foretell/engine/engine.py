@@ -67,7 +67,7 @@ class Streamer(Protocol):
 class Engine:
     """A model with its tokenizer. Everything that it decodes goes through one scheduler and one loop.
 
-    Threads may share an engine: each call has a scheduler of its own, and its results do not depend on other calls.
+    Threads may share an engine: each call has its own scheduler, and its results do not depend on other calls.
     An iterator of `generate_iter` or `stream` belongs to one thread at a time.
     """
 

@@ -1,4 +1,4 @@
-"""Render a chat template in Jinja's sandbox. `renderer` runs this file as a process of its own, with limits.
+"""Render a chat template in Jinja's sandbox. `renderer` runs this file as a separate process, with limits.
 
 It imports nothing of foretell, so that the process starts in a moment.
 """

@@ -43,7 +43,7 @@ class Ticket:
 
 
 class Worker:
-    """Decodes requests in a thread of its own, all through one scheduler."""
+    """Decodes requests in its own thread, all through one scheduler."""
 
     def __init__(
         self,
