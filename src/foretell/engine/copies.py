@@ -61,7 +61,7 @@ class EngineCopy:
         if _versions() != self.versions:
             raise ModelError(
                 f"this machine has foretell {__version__} and torch {torch.__version__}, the machine that "
-                f"started the command has {self.versions[0]} and {self.versions[1]}; install the same versions everywhere"
+                f"started the command has {self.versions[0]} and {self.versions[1]}; install the same versions on both"
             )
         where = self.model if is_folder(self.model) else self.name
         engine = load(where, self.device, self.dtype, compile=self.compile, quantize=self.quantize, packed=self.packed)
