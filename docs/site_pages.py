@@ -1,4 +1,4 @@
-"""What the site has besides the pages of this folder: references from the code, and files of the main folder."""
+"""Add to the site what is not in this folder: references from the code, and files of the main folder."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ from foretell.cli.reference import describe_commands
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 COMMANDS, NAMES = "<!-- commands -->", "<!-- names -->"
+TABLES = {  # public names that are dictionaries, which have no docstring
+    "PRESETS": "The presets by name, each with its `recipe` and a description (`about`).",
+    "POLICIES": "The policy classes by kind and name, such as `POLICIES['stop']['prophet']`; add your own for recipes.",
+}
 COPIED = {"README.md": "about.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 
 
@@ -41,7 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Put the references into the pages that ask for them, and turn the forge's Markdown into that of the site."""
+    """Put the references into the pages that ask for them, and convert GitHub's Markdown to that of the site."""
     markdown = _separate(markdown)
     for source, name in COPIED.items():
         markdown = markdown.replace(f"](../{source}", f"]({name}")
@@ -80,16 +84,16 @@ def _separate(markdown: str) -> str:
 
 
 def describe_names(line: str) -> str:
-    """The reference of the public names of one line, such as "`load`, `Engine`"."""
+    """Return the reference of the public names in a line, such as "`load`, `Engine`"."""
     return "\n".join(describe(name, getattr(foretell, name)) for name in re.findall(r"`(\w+)`", line))
 
 
 def describe(name: str, thing: Any) -> str:
-    """A heading, the signature and the docstring of one public name; of a class also its fields and methods."""
+    """Return a heading, the signature and the docstring of a public name, and the fields and methods of a class."""
     parts = [f"### `{name}` {{ #{name} }}", ""]
-    if callable(thing) and not isinstance(thing, type(enum.Enum)):
+    if callable(thing) and not isinstance(thing, type(enum.Enum)) and not getattr(thing, "_is_protocol", False):
         parts += [_signature(name, thing), ""]
-    parts += [_doc(thing), ""]
+    parts += [TABLES.get(name) or _doc(thing), ""]
     if inspect.isclass(thing) and not issubclass(thing, Exception):
         parts += list(_members(thing))
     return "\n".join(parts)
@@ -101,13 +105,17 @@ def _members(thing: type) -> Iterator[str]:
         if name.startswith("_") or name in fields:
             continue
         if isinstance(member, property) or hasattr(member, "func"):
-            told = _doc(member if isinstance(member, property) else member.func)
-            yield f"- `{name}`: {told}" if told else f"- `{name}`"
+            yield _item(name, member if isinstance(member, property) else member.func)
         elif inspect.isfunction(member) or isinstance(member, staticmethod | classmethod):
             function = member if inspect.isfunction(member) else member.__func__
-            shown = _short(name, function)
-            yield f"- `{shown}`: {_doc(function)}" if _doc(function) else f"- `{shown}`"
+            yield _item(_short(name, function), function)
     yield ""
+
+
+def _item(name: str, thing: Any) -> str:
+    """Return a list item, with further paragraphs of the docstring inside it."""
+    text = _doc(thing).replace("\n", "\n    ")
+    return f"- `{name}`: {text}" if text else f"- `{name}`"
 
 
 def _signature(name: str, thing: Any) -> str:
@@ -127,15 +135,20 @@ def _signature(name: str, thing: Any) -> str:
 
 
 def _field_notes(thing: Any) -> dict[str, str]:
-    """The comments beside the fields of a dataclass."""
-    if not (inspect.isclass(thing) and dataclasses.is_dataclass(thing)):
+    """Return the comments beside the fields of a dataclass or a msgspec Struct."""
+    if not (inspect.isclass(thing) and (dataclasses.is_dataclass(thing) or hasattr(thing, "__struct_fields__"))):
         return {}
     return dict(re.findall(r"^    (\w+): .*?(  # .+)$", inspect.getsource(thing), re.MULTILINE))
 
 
 def _parameter(one: inspect.Parameter) -> str:
-    """A parameter as it is written in the code, where annotations are strings."""
-    shown = str(one)
+    """Return a parameter as it is written in the code, where annotations are strings."""
+    kind = type(one.default)
+    if dataclasses.is_dataclass(kind) and one.default == kind():  # leave out the values of its fields
+        shown = f"{one.replace(default=inspect.Parameter.empty)} = {kind.__name__}()"
+    else:
+        shown = re.sub(r"<function (\w+) at 0x\w+>", r"\1", str(one))
+    shown = re.sub(r"ForwardRef\('([^']+)'\)", r"\1", shown)
     if isinstance(one.annotation, str):
         shown = shown.replace(repr(one.annotation), one.annotation, 1)
     return shown.replace(": Unpack[", ": ").removesuffix("]") if ": Unpack[" in shown else shown
@@ -154,5 +167,5 @@ def _doc(thing: Any) -> str:
 
 
 def _indented_code(text: str) -> str:
-    """A docstring as Markdown: plain text in paragraphs, with angle brackets and stars as they are."""
+    """Return a docstring as Markdown, with angle brackets as plain text."""
     return re.sub(r"(?<!`)<(?!!)", "&lt;", text).replace("\n    ", "\n\n    ")

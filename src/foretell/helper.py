@@ -1,4 +1,4 @@
-"""A process that answers lines with lines, for work that needs limits of time and memory which Python lacks."""
+"""A helper process that answers each line with a line, for work that needs limits of time and memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from threading import Lock, Timer
 
 
 class HelperProcess:
-    """A process that is started at the first question, and again after each question that it did not survive.
+    """A process that starts with the first question, and again whenever a question has ended it.
 
-    Threads take turns. A fork leaves the process to its parent and starts its own.
+    Threads take turns. A forked process leaves the helper to its parent and starts its own.
     """
 
     def __init__(self, make_command: Callable[[], list[str]]) -> None:

@@ -85,7 +85,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what cannot be written (a full disk, a name that is too long, text without UTF-8) into a StorageError."""
+    """Convert errors of writing (a full disk, a name that is too long, text without UTF-8) to a StorageError."""
     try:
         with suppress(OSError):
             path.lstat()

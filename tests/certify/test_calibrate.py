@@ -559,7 +559,7 @@ def test_a_parallel_recipe_has_its_own_clock(checkpoint: Path, tmp_path: Path) -
 def test_a_cache_needs_an_answer_that_is_laid_out(checkpoint: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"prompts": [f"Tom has {n} apples." for n in (3, 4)], "options": {"max_new_tokens": 8}}
     with pytest.raises(
-        RequestError, match=r"with cache=dual a rule can be certified only if the answer has a fixed place"
+        RequestError, match=r"with cache=dual a rule can be certified only if the answer has a fixed position"
     ):
         calibrate(str(checkpoint), recipe="dual region=masked", work=tmp_path, **asked, **GOAL)
 
@@ -568,7 +568,7 @@ def test_a_cache_needs_an_answer_that_is_laid_out(checkpoint: Path, tmp_path: Pa
     ("recipe", "says"),
     [
         ("full verify=recheck", "with verify=recheck no rule can be certified"),
-        ("dual region=pattern('a')", "with cache=dual a rule can be certified only if the answer has a fixed place"),
+        ("dual region=pattern('a')", "with cache=dual a rule can be certified only if the answer has a fixed position"),
         ("full cache=off(near(4)) region=boxed", "with cache=off(visible=near(suffix=4)) a rule can be certified"),
     ],
 )

@@ -392,7 +392,7 @@ def test_too_few_examples(checkpoint: Path, tmp_path: Path) -> None:
     assert "22 examples cannot show a risk of at most 1% with confidence 0.95: at least 321 are needed" in note
     best = plan.goal.best_risk(22, spend(0.05, 1))
     assert examples_needed(best, 1 - spend(0.05, 1)) == 22
-    assert ", so bring 428 (a part of them is the pilot); these 22 can show a risk of " in note
+    assert ", so provide 428 (a part of them is the pilot); these 22 can show a risk of " in note
     offered = float(note.rpartition(" (--risk ")[2].rstrip(")"))
     assert best <= offered < best + 1e-4
     assert Tuning.prepare(bench.evaluation, RiskGoal(risk=offered, against="full")).notes == [], "what it offers works"

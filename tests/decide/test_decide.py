@@ -433,7 +433,7 @@ def test_labels_are_padded_with_the_first_end_of_text(tiny: Engine) -> None:
     assert len(tiny.codec.end_ids) == 2
     made = Labels.of([("a", ("A",)), ("b", ("A B",))], "The answer is ", tiny.codec)
     assert made.sequences == ((*tiny.codec.encode("A"), tiny.codec.end_ids[0]), tuple(tiny.codec.encode("A B")))
-    with pytest.raises(RequestError, match="the labels 'a' and 'b' are the same tokens"):
+    with pytest.raises(RequestError, match="the labels 'a' and 'b' have the same tokens"):
         Labels.of([("a", ("A",)), ("b", ("A",))], "", tiny.codec)
 
 

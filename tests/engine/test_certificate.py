@@ -157,7 +157,7 @@ def test_a_mismatch_decodes_in_full_or_fails_as_the_user_chose(engine: foretell.
     full = engine.generate(PROMPT, on_mismatch="full", **other)
     assert full.finish == "complete"
     assert full.tokens == engine.generate(PROMPT, **(ASKED | {"steps": 12})).tokens
-    assert full.notes == (*warned.notes, "so the rule is not used, and every step is taken (on_mismatch=full)")
+    assert full.notes == (*warned.notes, "so the rule is not used, and decoding does not stop early (on_mismatch=full)")
     with pytest.raises(RequestError, match=r"does not hold here.*steps is 12, not none"):
         engine.template(on_mismatch="fail", **other)
 

@@ -136,7 +136,7 @@ def test_offline(hub: Hub, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) ->
     hub.asked.clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert folder_of(REPO) == folder
-    refused(f"{REPO}@v2", "lab/model is not in the cache", "HF_HUB_OFFLINE forbids to download it")
+    refused(f"{REPO}@v2", "lab/model is not in the cache", "HF_HUB_OFFLINE forbids downloading it")
     (folder / "model.safetensors").unlink()
     refused(REPO, "lab/model is only partly in the cache", "HF_HUB_OFFLINE")
     assert hub.asked == []

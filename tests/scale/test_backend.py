@@ -173,7 +173,7 @@ def test_a_bundled_model_and_one_of_the_hub_have_names_that_other_machines_know(
         ),
         (
             {"versions": ("0.0.1", "2.0")},
-            r"the one that started the command 0\.0\.1 and 2\.0; install the same versions",
+            r"the machine that started the command has 0\.0\.1 and 2\.0; install the same versions",
         ),
         ({"device": "nowhere"}, "device 'nowhere' cannot be used here"),
     ],

@@ -102,7 +102,7 @@ def test_our_own_parameters(server: Served) -> None:
         ({"questions": []}, "questions", "from 1 to 400"),
         ({"questions": [{"type": "box", "instructions": ""}]}, "questions", "predicate, choice or score"),
         ({"questions": [{"type": "choice", "instructions": ""}]}, "questions", "shape of a 'choice' question"),
-        ({"questions": [CHOICE, CHOICE]}, "questions", "no other one has"),
+        ({"questions": [CHOICE, CHOICE]}, "questions", "no other question has"),
         ({"questions": [CHOICE | {"choices": [{"value": "a"}]}]}, "questions", "questions[0]"),
         ({"extra_body": {"recipe": "judge"}}, "recipe", "unknown recipe"),
         ({"extra_body": {"think": -1}}, "think", "think must be"),

@@ -1,1 +1,1 @@
-"""Stopping rules with a proven risk: calibration, replay studies, the learned judge."""
+"""Certificates: recipes and stopping rules whose risk is shown to be small, replays on traces, and the judge."""

@@ -1,4 +1,4 @@
-"""Audits: requests that were also decoded in full, and what they say about the risk of the faster recipes.
+"""Audits: decode some requests in full too, and test with them that the risk of faster recipes is small.
 
 A log is one file of JSON lines: a header, then one line per audited request, in the order of arrival. Everything else
 (tests, bounds, the rung in use, alarms) is computed from these lines, so a restart continues where the log ends.
@@ -55,7 +55,7 @@ Pair = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a log is about: the model, the goal, and the recipes from safe to fast."""
+    """The first line of a log: the model, the goal, and the recipes from safe to fast."""
 
     model: str
     model_sha256: str
@@ -131,7 +131,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What changed with an audit: a rung is earned, comes into use, or has an alarm."""
+    """A change after an audit: a rung is earned, comes into use, or has an alarm."""
 
     kind: Literal["ladder", "earned", "use", "alarm"]  # "ladder": the pilot is over, and the rungs are placed
     rung: int  # the one that is earned, is used from now on, or has the alarm
@@ -142,10 +142,10 @@ class Event:
 class DriftTest:
     """Tests "the risk is at most eps" on a stream whose risk may rise at any time.
 
-    A bettor who has lost thousands of bets on large losses needs long to win them back. So only half of the wealth
-    bets from the first loss on; the rest joins bit by bit, 1/2 c / ((t + c - 1) (t + c)) of the wealth with loss t.
-    The bets are those of `EProcess`. Money that joins at a time that was fixed in advance does not change the
-    expectation, so this is an e-process, too.
+    After thousands of small losses, the wealth of a bet on large losses is tiny and needs long to grow again. So only
+    half of the wealth bets from the first loss on. The rest joins gradually: 1/2 c / ((t + c - 1) (t + c)) of the
+    wealth with loss t. The bets are those of `EProcess`. Wealth that joins at a time that was fixed in advance does
+    not change the expectation, so this is an e-process too.
     """
 
     def __init__(self, risk: float) -> None:
@@ -168,7 +168,7 @@ class DriftTest:
 
 
 class AuditState:
-    """What the lines of a log add up to. Full decoding is rung 0."""
+    """The state that follows from all lines of a log. Full decoding is rung 0."""
 
     def __init__(self, header: Header) -> None:
         self.header = header
@@ -275,7 +275,7 @@ class AuditState:
         return self.header.delta * use / 2 / (rank * (rank + 1))
 
     def evidence(self, label: str | None = None) -> float:
-        """Return how many times more wealth than at the start the test of the rung in use has ever had."""
+        """Return the largest wealth so far of the test of the rung in use, relative to its start."""
         return self._tests[label].peak if label in self._tests else 1.0
 
     def _step_down(self) -> None:
@@ -287,7 +287,7 @@ class AuditState:
         self._use_fastest()
 
     def _climb(self) -> None:
-        """Earn rungs whose tests have rejected "the risk is above eps", as those of all rungs before them have."""
+        """Earn the rungs whose tests, and those of all rungs before them, have rejected "the risk is above eps"."""
         before = self.earned
         while self.earned < self.top and self.small[self.earned + 1].rejects(self.header.delta):
             self.earned += 1

@@ -1,4 +1,4 @@
-"""Calibration: find the fastest stopping rule whose risk is proven to be small, and write its certificate."""
+"""Calibration: find the fastest stopping rule whose risk is shown to be small, and write its certificate."""
 
 from __future__ import annotations
 
@@ -120,11 +120,11 @@ class Calibration:
         if self.recipe.cache != Off() and (first.answer is None or self.recipe.region.sought):
             raise RequestError(
                 f"with cache={format_value(self.recipe.cache)} a rule can be certified only if the answer "
-                "has a fixed place (a suffix and an answer length): a trace lacks what a commit would compute elsewhere"
+                "has a fixed position (a suffix and an answer length): a trace lacks what a commit would compute"
             )
         if not self.examples:
             raise RequestError(
-                f"the judge was trained on all these examples; calibrate it on others of {task}: more, or another seed"
+                f"the judge was trained on all these examples of {task}; calibrate it on more, or with another seed"
             )
 
     @property

@@ -1,4 +1,4 @@
-"""From tested ladders to a certificate: which look this is, what is promised, and what it holds for."""
+"""Make a certificate from tested ladders: count looks, and state the promise and what it is valid for."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Looks:
 
 @dataclass(frozen=True, slots=True)
 class Certification:
-    """What a certificate is about: the decodings, the goal, and the examples of pilot and calibration set."""
+    """The inputs of a certificate: the decodings, the goal, and the examples of the pilot and the calibration set."""
 
     bench: PreparedEvaluation
     goal: RiskGoal

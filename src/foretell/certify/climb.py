@@ -36,7 +36,7 @@ EXPLORE = 0.2  # the share of audited requests during the climb
 REST = 0.02  # and afterwards
 SPACING = 3  # levels of TOLERANCES between two rungs
 CAUTIOUS = (-12, -8, -4)  # levels of the first rungs: the pilot shows few wrong drafts
-SAFER = 2  # settings of a family between the boldest stop without a loss in the pilot, and the one on the ladder
+SAFER = 2  # settings of a family between the fastest one without a loss in the pilot, and the one on the ladder
 
 
 class Climb(Supervisor):

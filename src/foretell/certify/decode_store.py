@@ -1,4 +1,4 @@
-"""Decodings of one set of examples with any recipe, each recipe in a folder of its own, made when they are needed."""
+"""Decodings of one set of examples with any recipe, each recipe in its own folder, made when they are needed."""
 
 from __future__ import annotations
 

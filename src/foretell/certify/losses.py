@@ -1,4 +1,4 @@
-"""Losses: how far the result of a faster recipe is from full decoding's, as a number from 0 to 1."""
+"""Losses: numbers from 0 to 1 that compare the result of a faster recipe with that of full decoding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from foretell.storage import is_file
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One result, as a loss sees it."""
+    """One result, as it is passed to a loss."""
 
     text: str
     answer: str | None  # of the answer region, or what the task extracts from the text
@@ -39,7 +39,7 @@ class Decoded:
 
 
 def describe_example(example: Example) -> dict[str, Any]:
-    """Return an example as a loss sees it."""
+    """Return an example as it is passed to a loss."""
     data = example.data
     answer = example.gold if data.get(LABELLED, True) else None
     return {"id": example.id, "prompt": example.prompt, "answer": answer, LABEL: data.get(LABEL)}

@@ -137,7 +137,7 @@ class Pilot:
             found = {one: self._try(one, scale, levels[one], size) for one in stacks}
             rounds.append((size, tuple(one.name for one in stacks)))
             stacks = sorted(stacks, key=lambda one: -found[one].expected)[: max(1, len(stacks) // 2)]
-            if first not in stacks:  # the transfer that everybody knows is always compared
+            if first not in stacks:  # the plain threshold is always compared
                 stacks.append(first)
             levels = {one: _near(self._best_level(found[one]), 3) for one in stacks}
             size = min(2 * size, len(self.examples))
@@ -263,7 +263,7 @@ class Pilot:
         return losses, steps * per_step
 
     def _live_variants(self, best: Tried) -> list[Tried]:
-        """Return what replay cannot tell: the best ladder with its commits rechecked, if that may be faster."""
+        """Decode the variant that cannot be replayed, `verify=recheck`, on the best ladder, if that has a rule."""
         if parse(self.store.resolve(best.ladder.rungs[0])).stop == Never():
             return []
 
@@ -281,7 +281,7 @@ class Pilot:
         return [one if one.expected <= best.expected else decode("recheck", best.ladder.settings)]
 
     def _best_level(self, tried: Tried) -> int:
-        """Return the level of the rung that is worth most: its speedup times its chance to pass."""
+        """Return the level of the rung with the largest product of speedup and probability to pass."""
         worth = [chance * speedup for chance, speedup in zip(self._chances(tried), tried.speedups, strict=True)]
         return int(tried.ladder.settings[int(np.argmax(worth))])
 
@@ -294,12 +294,12 @@ class Pilot:
         ]
 
     def _trim(self, tried: Tried) -> Ladder:
-        """Keep the rungs that are worth a test: none that cannot pass, none that a faster one is as likely to pass as,
-        and none before one that is nearly certain to pass.
+        """Drop rungs that are not worth a test: those that cannot pass, those with a faster rung that is as likely to
+        pass, and those before a rung that is nearly certain to pass.
 
-        If no rung is nearly certain, a few safer ones are put before them, and one more rung halfway between
-        neighbours. The pilot has not decoded these: it is too small to tell them from the others. More rungs cost time
-        but no confidence, and a calibration set that fails at one rung certifies more if the one before it is near.
+        If no rung is nearly certain to pass, add a few safer ones before them. Add one more rung halfway between
+        neighbours. The pilot has not decoded the added rungs, because it is too small to measure a difference. More
+        rungs cost time but no confidence, and if a rung fails, it helps that the rung before it is not much slower.
         """
         chances, costs = self._chances(tried), tried.costs.sum(axis=1)
         order = sorted(range(len(chances)), key=lambda row: costs[row])  # the fastest first

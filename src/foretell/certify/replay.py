@@ -1,4 +1,4 @@
-"""Study stored traces without a model: what a stopping rule would have emitted, and when the answer was settled."""
+"""Study stored traces without a model: what a stopping rule would have returned, and when the answer was settled."""
 
 from __future__ import annotations
 

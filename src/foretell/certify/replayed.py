@@ -30,7 +30,7 @@ class ReplayedEvaluation:
     """An evaluation of several recipes, some of which are replayed on the traces of a baseline.
 
     The results folder is that of an ordinary evaluation. Decodings are kept in a folder inside it and are never
-    repeated, also if other recipes are added. Replays take little time and are made anew in every run, so a stopping
+    repeated, also if other recipes are added. Replays take little time and are repeated in every run, so a stopping
     rule whose code has changed is never reported with old results. No times are measured, because traces take time.
     """
 

@@ -1,4 +1,4 @@
-"""Risk control: Learn-then-Test with fixed-sequence testing finds the boldest rule whose risk is proven small.
+"""Risk control: Learn then Test with fixed-sequence testing finds the fastest rule whose risk is shown to be small.
 
 Angelopoulos, Bates, Candes, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
 Control" (2021). A rule's null hypothesis is that its risk is above eps. Rules are tested in an order that is fixed
@@ -28,7 +28,7 @@ FIRST_LOOK = 0.8  # of delta; every later look gets the same share of what is le
 class Certified:
     """The result of testing a sequence of rules."""
 
-    index: int | None  # of the boldest certified rule; None: no rule is certified
+    index: int | None  # of the fastest certified rule; None: no rule is certified
     risks: Array  # [rules] mean losses
     p_values: Array  # [rules] of the hypothesis "the risk is above eps"
     bound: (
@@ -37,7 +37,7 @@ class Certified:
 
 
 def certify(losses: Array, risk: float, confidence: float, graded: bool = False) -> Certified:
-    """Find the boldest rule whose risk is at most `risk` with `confidence`. `losses` [rules, n]: safest rule first."""
+    """Find the fastest rule whose risk is at most `risk` with `confidence`. `losses` [rules, n]: safest rule first."""
     check_shares(risk, confidence)
     values = np.asarray(losses, dtype=float)
     if values.ndim != 2 or 0 in values.shape:
@@ -83,7 +83,7 @@ def naive(risks: Array, risk: float) -> Array:
 def upper_bound(losses: Array, confidence: float, *, graded: bool) -> float:
     """Return an upper confidence bound of one rule's risk from its losses [n]: Clopper-Pearson for zeros and ones.
 
-    It is valid only for a rule that was fixed in advance; a rule that was chosen by its losses is bounded by eps.
+    It is valid only for a rule that was fixed in advance. For a rule that was chosen by its losses, use eps.
     """
     if graded:
         return bounds(losses, 1 - confidence)[1]
@@ -97,7 +97,7 @@ def spend(delta: float, look: int) -> float:
 
     Each look may be wrong with the probability that it is given. The parts are delta * 0.8 * 0.2^(look - 1), a
     geometric series whose sum over any number of looks stays below delta * 0.8 / (1 - 0.2) = delta. So the probability
-    that any look is wrong is at most delta, although nobody said in advance how many there would be, and even if the
+    that any look is wrong is at most delta, although their number is not fixed in advance, and even if the
     same examples are looked at again. The rules that a look tests must not have been chosen on the examples of that
     look, including those it shares with an earlier one.
     """

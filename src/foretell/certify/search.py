@@ -1,4 +1,4 @@
-"""Test the rungs of ladders in order, and find the fastest one whose risk is proven to be small."""
+"""Test the rungs of ladders in order, and find the fastest one whose risk is shown to be small."""
 
 from __future__ import annotations
 

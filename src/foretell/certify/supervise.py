@@ -1,7 +1,7 @@
 """Supervise requests: decide how each one is decoded, which ones are audited, and what the audits change.
 
-A supervisor owns no threads and decodes nothing. Whoever feeds an engine asks `plan` what to decode for a request that
-arrives, and hands every result to `record`.
+A supervisor has no threads and decodes nothing. The caller asks `plan` what to decode for each new request, and passes
+every result to `record`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IN_FULL = "decoded in full, because an audit raised an alarm"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """How results of one kind of request are turned into losses."""
+    """Computes losses from the results of one kind of request."""
 
     engine: Engine
     loss: Loss

@@ -1,4 +1,4 @@
-"""Tune: find the fastest recipe for a model and its prompts whose risk is proven to be at most a chosen one.
+"""Tune: find the fastest recipe for a model and its prompts whose risk is shown to be at most a chosen one.
 
 The examples are split at random into a pilot part, on which ladders are compared (`pilot`), and a calibration part,
 which is used once: the chosen ladder is decoded and tested rung by rung, from safe to fast, until a rung fails.
@@ -129,7 +129,7 @@ class Tuning:
         least = examples_needed(goal.risk, 1 - self.first_delta, goal.measure.graded)
         best = math.ceil(1e4 * goal.best_risk(count, self.first_delta)) / 1e4  # not less, or they could not show it
         offer = f"these {count} can show a risk of {100 * best:.4g}% at best (--risk {best:.4f})"
-        return [f"{short}, so bring {total_needed(least)} (a part of them is the pilot); {offer}"]
+        return [f"{short}, so provide {total_needed(least)} (a part of them is the pilot); {offer}"]
 
     def run(self) -> Tuned:
         """Decode what is not stored yet, choose a ladder on the pilot part, and certify it on the other part."""
@@ -201,7 +201,7 @@ class Tuning:
             goal.shortage(count, FIRST_LOOK)
             or f"the safest rung has a mean loss of {first.empirical_risk:.2%} on {first.examples} examples, which "
             f"does not show a risk of at most {100 * goal.risk:.4g}%"
-        ) + f"; {count} examples can show a risk of {best:.2%} at best, so allow more or bring more examples"
+        ) + f"; {count} examples can show a risk of {best:.2%} at best, so allow a larger risk or provide more examples"
 
 
 def split_examples(
@@ -253,8 +253,8 @@ def tune(
 ) -> Tuned:
     """Find the fastest recipe whose risk is at most `risk` with `confidence`, for prompts, texts with masks or a task.
 
-    The risk is the mean of a `loss` between 0 and 1 against the recipe `against`: "answer", "text", "tokens" (share of
-    generated tokens that changed), "success" (needs right answers), or a function `loss(full, fast, example)`.
+    The risk is the mean of a `loss` from 0 to 1, compared with the recipe `against`: "answer", "text", "tokens" (share
+    of generated tokens that changed), "success" (needs right answers), or a function `loss(full, fast, example)`.
     With `questions` (as JSON, or a file of it) the prompts are inputs of typed decisions, asked with one of the model's
     templates; those with a right "answer" also give a temperature per kind and conformal sets of this `coverage`.
     `options` are those of `generate` (a window, a suffix, ...), `evaluation` those of `Evaluation` (limit, seed,

@@ -1,4 +1,4 @@
-"""`foretell audit`: show what an audit log says; and the options of `generate` that write one."""
+"""`foretell audit`, which shows the results in an audit log, and the options of `generate` that write one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLIMBS = ("state", "confidence", "explore", "pilot", "ahead")  # options that ne
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What the user asked for: to audit a certified recipe."""
+    """The options that audit a certified recipe."""
 
     log: Path
     share: float
@@ -50,8 +50,8 @@ class AuditOptions:
 
         if given.certificate is None:
             raise RequestError(
-                "--audit needs a certified recipe, which states its risk: --recipe tuned.json, from foretell tune; "
-                "without one, --risk starts with full decoding and takes faster recipes over once they are proved"
+                "--audit needs a certified recipe, which states its risk: --recipe tuned.json, made by foretell tune; "
+                "without one, use --risk, which starts with full decoding and tests faster recipes on the requests"
             )
         falls_back = self.on_drift == "full"
         with open_log(self.log) as log:
@@ -60,7 +60,7 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClimbOptions:
-    """What the user asked for: to start with full decoding and to earn faster rungs."""
+    """The options that start with full decoding and test faster rungs on the requests."""
 
     log: Path
     risk: float
@@ -85,7 +85,7 @@ class ClimbOptions:
 
         if given.certificate is not None:
             raise RequestError(
-                "--risk starts with full decoding and takes no certified recipe; --audit checks a certified one"
+                "--risk starts with full decoding, without a certified recipe; --audit checks a certified one"
             )
         chosen = {name: getattr(given, name) for name in (*WINDOW_OPTIONS, "chat")}
         options = {name: value for name, value in chosen.items() if value is not None}
@@ -96,7 +96,7 @@ class ClimbOptions:
 
 
 def read_supervision(given: dict[str, Any]) -> AuditOptions | ClimbOptions | None:
-    """Return what the options of a command ask for, or None. Raises RequestError if they do not fit together."""
+    """Return the audit or climb that the options ask for, or None. Raises RequestError if they do not fit together."""
     needs = {"audit_log": "audit", "on_drift": "audit"} | dict.fromkeys(CLIMBS, "risk")
     for name, other in needs.items():
         if given[name] is not None and (given[other] is None or (other == "audit" and given["risk"] is not None)):
@@ -172,7 +172,7 @@ def decode(
 
 
 def report(supervisor: Supervisor, events: Sequence[Event]) -> None:
-    """Say on stderr what an audit changes."""
+    """Print on stderr what an audit changes."""
     from foretell.cli.console import say  # noqa: PLC0415
 
     for event in events:

@@ -43,7 +43,7 @@ def bench(
     block_length: Annotated[int | None, Option(help="Length of a block in tokens.", rich_help_panel=WINDOW)] = None,
     suffix: Annotated[
         str | None,
-        Option(help='Text written before the answer in advance, e.g. "The answer is".', rich_help_panel=WINDOW),
+        Option(help='Text that is fixed before the answer, e.g. "The answer is".', rich_help_panel=WINDOW),
     ] = None,
     answer_length: Annotated[int | None, Option(help="Length of the answer in tokens.", rich_help_panel=WINDOW)] = None,
     revision: Revision = None,
@@ -56,8 +56,9 @@ def bench(
 ) -> None:
     """Compare the speed of recipes on this machine.
 
-    Prompts are decoded one by one, in synchronous batches and in continuous batches. The table shows ratios of median
-    times, relative to the first recipe without batches. All runs take turns in one process.
+    Prompts are decoded one by one, in synchronous batches (which end when all their rows are done) and in continuous
+    batches (whose rows leave when they are done). The table shows ratios of median times, relative to the first recipe
+    one by one. All runs take turns in one process.
 
     foretell bench tiny --requests 32
     """

@@ -28,7 +28,7 @@ COMMANDS = {
     "/quit": "leave; so does Ctrl-D",
 }
 PROMPT = "> "
-RECIPE = "Preset, recipe text or certified .json file (default: swift for the bundled model, else cautious)."
+RECIPE = "Preset, recipe text or certified .json file (default: swift for the bundled model, else a cautious one)."
 DIGITS = re.compile(r"[0-4]{4}([\s/][0-4]{4}){3}")  # a Sudoku
 
 
@@ -110,7 +110,7 @@ class Chat:
         return self.engine.codec.template is not None and not self.engine.bundled
 
     def check(self, options: dict[str, Any]) -> Sequence[str]:
-        """Return what is noteworthy about these options. Raises an error if they cannot be used."""
+        """Return notes about these options. Raises an error if they cannot be used."""
         return self.engine.template(**options).notes
 
     def run(self, lines: Iterator[str]) -> bool:

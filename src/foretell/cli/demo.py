@@ -1,4 +1,4 @@
-"""`foretell demo`: one problem per task, decoded with three recipes side by side on the same time scale."""
+"""`foretell demo`: one problem per task, decoded with three recipes and shown side by side."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ QUESTION = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are l
 def demo(
     seconds: Annotated[float, Option(help="Seconds on screen for the slowest recipe of each problem.")] = 4.0,
 ) -> None:
-    """Watch three recipes solve the same problems on one clock.
+    """Watch three recipes solve the same problems side by side.
 
-    full takes every step, prophet stops as soon as the answer is settled, and swift also fills many masks per step.
+    full takes all steps, prophet stops as soon as the answer is settled, and swift also fills many masks per step.
     """
     from rich.text import Text  # noqa: PLC0415
 
@@ -44,7 +44,7 @@ def demo(
     within("--seconds", seconds, 0.0, LONGEST_PAUSE, RequestError)
     console, engine = out(), open_engine(MODEL)
     introduce(engine)
-    heading = f"{engine.name}: full decoding, prophet ({RECIPES['prophet']}) and swift on one clock."
+    heading = f"{engine.name}: full decoding, prophet ({RECIPES['prophet']}) and swift, side by side."
     console.print(Text(heading, style="bold"), "\n")
     races = []
     for task in engine.layouts["layouts"]:
@@ -103,7 +103,7 @@ def _print_next_steps(console: Console) -> None:
 
     lines = [
         "",
-        "faster: full's time over the recipe's, on this machine.",
+        "faster: the time of full divided by the time of the recipe, on this machine.",
         "Accuracy on 500 problems per task: docs/results/methods.md",
         "",
         f"Watch one:   foretell generate {MODEL} --recipe swift --watch \\",

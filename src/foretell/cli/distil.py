@@ -9,14 +9,14 @@ from typer import Argument, Option
 
 
 def distil(
-    config: Annotated[Path, Argument(help="Recipe in TOML, e.g. runs/distil_tiny.toml (the bundled student).")],
+    config: Annotated[Path, Argument(help="Configuration in TOML, e.g. runs/distil_tiny.toml (the bundled student).")],
     export: Annotated[Path | None, Option(help="Write the student to this folder at the end.")] = None,
     fresh: Annotated[bool, Option("--fresh", help="Delete existing checkpoints and start over.")] = False,
 ) -> None:
     """Distil a model so that it needs half the steps.
 
     This is SDTT, self-distillation through time, for models in LLaDA's format. Safe to interrupt: run the same command
-    again to resume from the last checkpoint. A recipe (paths are relative to its file):
+    again to resume from the last checkpoint. A configuration (paths are relative to its file):
 
       model = "tiny"               # or a checkpoint folder
       out = "work"                 # checkpoints and the log
@@ -30,9 +30,9 @@ def distil(
       block = 32
 
     A round is [tokens, steps]: `steps` training steps with a teacher that fills `tokens` tokens per decoding step.
-    With 1 the teacher takes 256 steps for a window of 256 and the student learns to take 128; this student is the
-    teacher of the next round. Responses are masked as in training ([masking]), prompts never. Held-out accuracy is
-    measured on the student at half of its teacher's steps.
+    With 1 token, the teacher takes 256 steps for a window of 256, and the student learns to take 128. This student is
+    the teacher of the next round. Responses are masked as in training ([masking]); prompts are never masked. Held-out
+    accuracy is measured with the student at half of its teacher's steps.
 
     Other settings and their defaults:
 

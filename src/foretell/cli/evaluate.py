@@ -97,7 +97,7 @@ def window_options(
     ] = None,
     suffix: Annotated[
         str | None,
-        Option(help='Text written before the answer in advance, e.g. "The answer is".', rich_help_panel=WINDOW),
+        Option(help='Text that is fixed before the answer, e.g. "The answer is".', rich_help_panel=WINDOW),
     ] = None,
     answer_length: Annotated[int | None, Option(help="Length of the answer in tokens.", rich_help_panel=WINDOW)] = None,
     answer_start: Annotated[

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from foretell.workers import Pool
 
 ON_MISMATCH = "If a certificate is for another model, recipe or window: warn (default), full (decode in full) or fail."
-CLIMB = "Largest risk. Starts with full decoding and uses faster recipes once requests have proved them."
+CLIMB = "Allowed risk. Starts with full decoding, and uses faster recipes once requests show that they keep the risk."
 LONGEST_PAUSE = 3600.0  # seconds
 CHAT = "Use the chat template or the raw text (default: the template, if the model has one)."
 
@@ -75,7 +75,7 @@ def generate(
         str | None, _option("Order in which masks are filled, e.g. low_confidence or random.", panel=SAMPLING)
     ] = None,
     suffix: Annotated[
-        str | None, _option('Text written before the answer in advance, e.g. "The answer is".', panel=WINDOW)
+        str | None, _option('Text that is fixed before the answer, e.g. "The answer is".', panel=WINDOW)
     ] = None,
     answer_length: Annotated[int | None, _option("Length of the answer in tokens.", panel=WINDOW)] = None,
     answer_start: Annotated[
@@ -104,7 +104,7 @@ def generate(
     special_tokens: Annotated[
         bool,
         _option(
-            "Read special tokens that are spelled out in a chat message (default: as plain text).",
+            "Treat special tokens in a chat message as tokens (default: as plain text).",
             "--special-tokens",
             panel=WINDOW,
         ),
@@ -246,7 +246,7 @@ class Output:
         whole("--batch-size", self.batch_size, 1, error=RequestError)
         within("--delay", self.delay, 0.0, LONGEST_PAUSE, RequestError)
         if self.out is not None and self.trace is not None and self.out.absolute() == self.trace.absolute():
-            raise RequestError(f"--out and --trace both write to {self.trace}; give each a file of its own")
+            raise RequestError(f"--out and --trace both write to {self.trace}; give each its own file")
         for path in (self.trace, self.out):
             if path is not None and not is_folder(path.absolute().parent):
                 raise RequestError(f"cannot write {path}: there is no folder {path.parent}")

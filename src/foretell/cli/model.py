@@ -30,7 +30,7 @@ Packed = Annotated[
     bool | None,
     Option(
         "--packed/--no-packed",
-        help="Rearrange weight matrices for a faster product on a CPU (default: if a trial is faster).",
+        help="Rearrange weight matrices for faster products on a CPU (default: if a trial is faster).",
         rich_help_panel=MACHINE,
     ),
 ]
@@ -39,7 +39,8 @@ Ray = Annotated[
     Option(help="Decode on a Ray cluster: auto, local or an address (see docs/scale.md).", rich_help_panel=MACHINE),
 ]
 Actors = Annotated[
-    int | None, Option(help="Number of models on the Ray cluster (default: as many as fit).", rich_help_panel=MACHINE)
+    int | None,
+    Option(help="Number of copies of the model on the Ray cluster (default: as many as fit).", rich_help_panel=MACHINE),
 ]
 
 

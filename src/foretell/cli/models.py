@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def models() -> None:
     """List bundled models, supported families, and the models in your Hugging Face cache.
 
-    Every command also takes a folder with config.json, safetensors and a tokenizer. Nothing is downloaded here.
+    Every command also accepts a folder with config.json, safetensors and a tokenizer. This command downloads nothing.
 
     foretell models
     """

@@ -53,7 +53,7 @@ def plan(
 ) -> None:
     """Predict memory and step times on a GPU, without running anything.
 
-    Weights are neither read nor downloaded. A time is the least that arithmetic and memory bandwidth allow. Real times
+    Weights are neither read nor downloaded. Times are lower bounds, from arithmetic and memory bandwidth. Real times
     are longer.
 
     foretell plan llada-8b --device h100 --window 256 --batch 16 \\

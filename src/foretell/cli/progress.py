@@ -19,7 +19,7 @@ INTERVAL = 0.1  # seconds between two updates of a decoding, which copy numbers 
 
 
 class Meter:
-    """Shows how much of some work is done, on stderr if it is a terminal, and leaves nothing behind."""
+    """Shows how much of some work is done, on stderr if it is a terminal, and clears the line at the end."""
 
     def __init__(self, title: str) -> None:
         self.title = title

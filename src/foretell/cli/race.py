@@ -1,4 +1,4 @@
-"""Decodings of the same prompt with several recipes, timed separately and then played on one clock."""
+"""Decodings of one prompt with several recipes, timed one after the other and then played at the same time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(engine: Engine, title: str, prompt: str, recipes: Mapping[str, str], opt
 
 
 def play(race: Race, console: Console, seconds: float) -> None:
-    """Play all films, slowed so that the slowest takes about `seconds`; without a terminal, print a log."""
+    """Play all films at once, so slowly that the longest takes about `seconds`; without a terminal, print a log."""
     heading = Text(f"{race.title}  ", style="bold cyan").append(" ".join(race.prompt.split()), style="default")
     console.print(heading, soft_wrap=not console.is_terminal)
     if not console.is_terminal:

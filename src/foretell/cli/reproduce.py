@@ -1,4 +1,4 @@
-"""`foretell reproduce`: the paper's experiments on a checkpoint, with its tables beside ours."""
+"""`foretell reproduce`: run the paper's experiments with a checkpoint, and compare the results with the paper's."""
 
 from __future__ import annotations
 

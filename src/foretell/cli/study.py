@@ -34,10 +34,10 @@ def study(
         list[str] | None, Option("--recipe", "-r", help="Recipe to compare with full (default: prophet). Repeatable.")
     ] = None,
 ) -> None:
-    """Compare recipes with full decoding: a table and two pictures.
+    """Compare recipes with full decoding, in a table and two figures.
 
-    Each baseline is decoded once, with traces; stopping rules are replayed on them, so another rule takes seconds.
-    Safe to interrupt: run the same command again to resume, also with more recipes.
+    Each recipe is decoded once without its stopping rule. Stopping rules are replayed on the stored traces, so trying
+    another rule takes seconds. Safe to interrupt: run the same command again to resume, also with more recipes.
 
     foretell study tiny --task word --limit 200 --import mine.py \\
         --recipe "full stop=mine" --out results/mine
@@ -71,8 +71,8 @@ def sweep(
 ) -> None:
     """Evaluate a recipe with every combination of parameter values.
 
-    Each is compared with the unchanged recipe. Recipes that differ only in their stopping rule share one decoding
-    without it, on which the rules are replayed. Safe to interrupt: run the same command again to resume.
+    Each combination is compared with the unchanged recipe. Recipes that differ only in their stopping rule are decoded
+    once without it, and the rules are replayed on the traces. Safe to interrupt: run the same command again to resume.
 
     foretell sweep tiny --task word --vary stop.reduce=mean,min \\
         --vary stop.tau.high=5,7.5,10 --out results/rules

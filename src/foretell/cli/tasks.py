@@ -19,7 +19,7 @@ HEADINGS = {
 def tasks() -> None:
     """List the tasks that can be evaluated, and what each needs.
 
-    They are the values of --task in `eval`, `sweep`, `tune`, `calibrate` and `judge`.
+    They are the values of --task in `eval`, `sweep`, `study`, `tune`, `calibrate` and `judge`.
     """
     from foretell.cli.console import out  # noqa: PLC0415
     from foretell.evaluation.catalogue import list_tasks  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`foretell train`: run a training recipe, resume an interrupted run, export the model."""
+"""`foretell train`: train a model, resume an interrupted run, export the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 
 def train(
-    config: Annotated[Path, Argument(help="Recipe in TOML, e.g. runs/train_tiny.toml (the bundled model).")],
+    config: Annotated[Path, Argument(help="Configuration in TOML, e.g. runs/train_tiny.toml (the bundled model).")],
     export: Annotated[Path | None, Option(help="Write the trained model to this folder at the end.")] = None,
     fresh: Annotated[bool, Option("--fresh", help="Delete existing checkpoints and start over.")] = False,
 ) -> None:

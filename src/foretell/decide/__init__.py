@@ -1,7 +1,7 @@
 """Typed decisions: questions whose answers are labels with probabilities, settled as soon as the model is sure.
 
-`Engine.decide` runs a scheduler of its own. A server that has one already asks like this, and can decode decisions
-together with other requests:
+`Engine.decide` runs its own scheduler. A server that already has a scheduler can decode decisions together with other
+requests:
 
     plan = DecisionPlan.prepare(engine, {"urgent": Predicate("Is it urgent?")}, on_unsure="abstain")
     job = plan.start("The server is down.")              # raises RequestError if the input cannot be asked
@@ -11,5 +11,5 @@ together with other requests:
         waiting[scheduler.submit(ask.request, ask.reader)] = ask
     job.decision                                         # a Decision once all its requests are done, before None
 
-Between two steps, `ask.preview()` returns the probabilities of the labels so far, for a display that fills in.
+Between two steps, `ask.preview()` returns the current probabilities of the labels, to display progress.
 """

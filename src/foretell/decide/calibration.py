@@ -2,8 +2,8 @@
 
 A temperature cannot help with answers that are wrong and certain: their right label gets a probability of nearly 0 at
 every temperature that suits the others. So a share of the probability, the doubt, may be spread evenly over all labels.
-A slot that is read after wrong thinking is certain of a wrong answer, but the thinking was not: so the doubt may grow
-where a thinking token was filled with a low probability.
+After wrong thinking, the model can be certain of a wrong answer although it was not certain of the thinking. So the
+doubt may be larger where a thinking token was filled with a low probability.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDS = 5  # to compare calibrations on rows that they were not fitted on
 
 
 class KindCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was learned for one kind of question."""
+    """The calibration of one kind of question."""
 
     temperature: float
     quantile: float  # a label is in the conformal set if 1 minus its probability is at most this
@@ -60,7 +60,7 @@ class KindCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was learned by kind, and what it holds for."""
+    """The calibration of each kind of question, and the template and labels that it is valid for."""
 
     kinds: dict[str, KindCalibration]
     template: str  # digest of the template and the questions

@@ -83,7 +83,7 @@ def lay_out_canvas(
     *,
     reverse: bool = False,
 ) -> Canvas:
-    """Return the layout in which `questions` are open; the texts of those `answered` before are pinned."""
+    """Return the layout in which `questions` have slots; the texts of questions `answered` before are pinned."""
     pins: dict[int, int] = {}
     slots, specs, at = [], dict[str, Spec](), think
     for before, name, question in _leaf_pieces(template, questions, answered):

@@ -1,4 +1,4 @@
-"""From what a slot's readings say to typed answers."""
+"""Turn the readings of slots into typed answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from foretell.engine.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one slot holds, from one decoding or several."""
+    """What one slot holds, according to one decoding or several."""
 
     spec: Spec
     text: str | None  # of a grammar's slot
@@ -48,7 +48,7 @@ class Reading:
 
     @classmethod
     def of(cls, spec: Spec, slot: SlotReader, outcome: Outcome, codec: Codec, thinking: float | None = None) -> Reading:
-        """Return what the finished decoding of a slot says."""
+        """Return the reading of a slot after its decoding."""
         mass = None
         if isinstance(spec, Labels):
             probabilities = spec.probabilities(spec.scores(slot.logits))

@@ -112,7 +112,7 @@ def token_texts(codec: Codec) -> TokenTexts:
 
 
 def find_grammar(regex: str | None, most: int, codec: Codec) -> Grammar:
-    """Return the grammar of texts of at most `most` tokens that match `regex`, or of all; equal calls share one.
+    """Return the grammar of texts of at most `most` tokens that match `regex` (or of all texts); it is cached.
 
     Raises RequestError if the expression is not supported, or if the vocabulary cannot spell such a text.
     """

@@ -48,7 +48,7 @@ class Labels:
                     spelled.append(text)
                 elif found[tokens] != owner:
                     pair = f"{show(spellings[found[tokens]][0])} and {show(spellings[owner][0])}"
-                    raise RequestError(f"the labels {pair} are the same tokens, so an answer cannot tell them apart")
+                    raise RequestError(f"the labels {pair} have the same tokens, so an answer cannot distinguish them")
         values = tuple(value for value, _ in spellings)
         sequences = pad(list(found), codec)
         return cls(values, tuple(spelled), sequences, tuple(found.values()), make_trie(sequences, codec.vocab_size))
@@ -78,7 +78,7 @@ _KNOWN: dict[tuple[int, str | None, str], tuple[Codec, Labels]] = {}  # by codec
 
 
 def find_labels(spellings: Sequence[tuple[Any, Sequence[str]]], before: str | None, codec: Codec) -> Labels:
-    """Return `Labels.of` the arguments; equal calls share one, because every label takes a call of the tokenizer."""
+    """Return `Labels.of` the arguments; it is cached, because every label needs a call of the tokenizer."""
     key = id(codec), before, repr(spellings)
     known = _KNOWN.get(key)
     if known is None or known[0] is not codec:

@@ -77,7 +77,7 @@ class Object(Question):
     ) -> Object:
         """Return the question of a JSON schema. A text, list or number has at most `tokens` tokens.
 
-        Raises RequestError that names the part of the schema which cannot be served.
+        Raises RequestError that names the part of the schema that is not supported.
         """
         whole("tokens", tokens, 1, LONGEST_TEXT, RequestError)
         return cls(_with_tokens(read_schema(schema), tokens), instructions, depends_on=depends_on)

@@ -1,4 +1,4 @@
-"""Decisions that are checked before anything is decoded, and the requests that each input takes, round by round."""
+"""Decisions: questions that are checked before anything is decoded, and the requests per input, round by round."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Ask:
     canvas: Canvas
 
     def preview(self) -> dict[str, list[tuple[Any, float]]]:
-        """Return each question's labels with their probabilities at the latest step, for a display that fills in."""
+        """Return each question's labels with their probabilities at the latest step, to display progress."""
         slots = zip(self.canvas.specs.items(), self.reader.slots, strict=False)
         return {
             name: list(zip(spec.values, spec.probabilities(spec.scores(slot.logits)).tolist(), strict=True))
@@ -68,7 +68,7 @@ Readings = Generator[list[Ask], list[Outcome], dict[str, Reading]]
 
 @dataclass(frozen=True, slots=True)
 class DecisionPlan:
-    """Questions and how they are asked. `start` gives the requests for one input."""
+    """Checked questions, and how to ask them. `start` returns the job that asks them about one input."""
 
     engine: Engine
     questions: Mapping[str, Asked]
@@ -131,7 +131,7 @@ class DecisionPlan:
         return f"{digest(self.questions, self.template, self.think)} {how}"
 
     def start(self, given: Input) -> Job:
-        """Return the job that answers the questions about one input. Raises an error if it cannot be asked."""
+        """Return the job that answers the questions about one input. Raises an error if the input cannot be decoded."""
         return Job(self._rounds(given))
 
     def _rounds(self, given: Input) -> Rounds:

@@ -38,7 +38,7 @@ class Described(NamedTuple):
 
 
 def read_schema(schema: Any) -> dict[str, Any]:
-    """Return the fields of a closed JSON schema. Raises RequestError that names the part which cannot be served."""
+    """Return the fields of a closed JSON schema. Raises RequestError that names the part that is not supported."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         raise RequestError(f"a schema must describe an object, got {show(schema)}")
     definitions = {f"#/{key}/{name}": one for key in DEFINED for name, one in _definitions(schema, key).items()}
@@ -72,7 +72,7 @@ class _Resolver:
                 raise RequestError(f"{where}: {show(name)} contains itself, so its values have no largest depth")
             self.replaced += 1
             if self.replaced > MOST_REFERENCES:
-                raise RequestError(f"{where}: a schema may refer to definitions {MOST_REFERENCES} times")
+                raise RequestError(f"{where}: a schema may refer to definitions at most {MOST_REFERENCES} times")
             others = {key: value for key, value in schema.items() if key != "$ref"}
             meant = self.resolve(self.definitions[name], where, (*inside, name))
             return {**meant, **others} if isinstance(meant, Mapping) else meant

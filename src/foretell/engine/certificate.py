@@ -1,4 +1,4 @@
-"""Certified recipes on disk: a recipe, what was proven about it, and what it holds for.
+"""Certified recipes on disk: a recipe, its risk, and the model and window that this is valid for.
 
 `certify` writes them; this module reads them and compares them with the requests that use them, either as a recipe
 (recipe=tuned.json) or only for its stopping rule (stop=tuned.json).
@@ -47,7 +47,7 @@ Pair = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What decodes: the checkpoint and how it runs. Another one may decode other tokens."""
+    """The checkpoint that decodes, and how it runs. If any of it differs, tokens may differ."""
 
     model_sha256: str
     dtype: str | None
@@ -60,43 +60,43 @@ class Backend:
 class Certificate:
     """A recipe whose risk is at most `risk` with confidence `confidence`, for the model and window named here.
 
-    If nothing could be proven, `certified` is false, the recipe is the one it was compared with, and `says` gives the
-    reason.
+    If nothing could be certified, `certified` is false, the recipe is the one it was compared with, and `says` gives
+    the reason.
     """
 
     recipe: str  # complete, with its stopping rule
     certified: bool
     says: str  # the certificate in one sentence
     against: str  # the recipe it was compared with, which never stops early
-    fills: bool  # for texts with masks
-    window: int | None  # positions; None: examples differ, and window and answer are not compared
+    fills: bool  # whether it is for texts with masks
+    window: int | None  # length; None: it differs by example, and window and answer are not compared
     answer: Pair | None  # offset and length of the answer region, if the layout has one
-    pins: list[Pair] | None  # (offset, token) of each pinned token; None: examples differ
-    options: dict[str, str | int | bool]  # of `generate`, for the window and the chat template; defaults of a request
-    model: str  # its name then
+    pins: list[Pair] | None  # (offset, token) of each pinned token; None: they differ by example
+    options: dict[str, str | int | bool]  # defaults of a request for its window and chat template
+    model: str  # the model's name when it was certified
     model_sha256: str
     dtype: str | None
-    device: str | None  # its type; None, also below: unknown and not compared
+    device: str | None  # type of device; here and below, None is unknown and not compared
     compile: bool | None
     torch: str | None  # version
-    task: str | None  # None: a set of prompts
+    task: str | None  # None: the user's prompts
     examples_sha256: str
-    examples: int  # of the calibration set
-    pilot: int  # examples that were looked at before
+    examples: int  # size of the calibration set
+    pilot: int  # number of examples that were used to search
     seed: int
-    loss: str  # a name, or where a user's function was, such as mine.py:loss
+    loss: str  # a name, or the place of a user's function, such as mine.py:loss
     risk: float
     confidence: float
-    look: int  # how many certifications this calibration set has been used for, with this one
+    look: int  # the number of this certification on its calibration set, from 1
     delta: float  # the error probability of this look
     empirical_risk: float  # mean loss on the calibration set
-    upper_bound: float  # of this recipe's risk; the guarantee is `risk`
+    upper_bound: float  # confidence bound of this recipe's risk; the promise is `risk`
     cost: str  # one of COSTS
-    speedup: float  # in `cost`, on the calibration set
-    ladder: str  # its name
+    speedup: float  # by `cost`, on the calibration set
+    ladder: str  # name of the ladder
     rungs: list[str]  # the recipes of the ladder, from safe to fast
-    rung: int | None  # the certified one; None: nothing is certified
-    version: str  # of foretell
+    rung: int | None  # index of the certified recipe; None: nothing is certified
+    version: str  # of Foretell
     decisions: dict[str, Any] | None = None  # the calibration of typed decisions; `decide.calibration` reads it
     sealed: bool = True  # whether its file has a digest
     report: dict[str, Any] | None = field(default=None, repr=False)  # tables for people, not interpreted here
@@ -195,7 +195,7 @@ class Certificate:
         fills: bool = False,
         complete: bool = False,
     ) -> list[str]:
-        """Return in what a request differs from what was certified. A rule that never stops is safe everywhere."""
+        """Return how a request differs from what was certified; empty for a rule that never stops, which is safe."""
         if not self.certified or (not complete and self.rule == Never()):
             return []
         model = () if backend is None else self._backend(backend)
@@ -239,7 +239,7 @@ class Certificate:
 
 
 class TunedFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The shape of a certificate's file."""
+    """The format of a certificate's file."""
 
     foretell_tuned: int
     recipe: str
@@ -250,7 +250,7 @@ class TunedFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RuleFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The shape of the files before, which held a stopping rule."""
+    """The format of older files, which held only a stopping rule."""
 
     foretell_rule: int
     stop: str
@@ -259,7 +259,7 @@ class RuleFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OldCertificate(msgspec.Struct):
-    """The entries of such a file that are stored in another way today."""
+    """The entries of an older file that are stored differently today."""
 
     certified: bool
     recipe: str  # without its stopping rule
@@ -279,7 +279,7 @@ def read_certificate(path: str | PathLike[str]) -> Certificate:
 
 
 def recipe_of(given: str | Recipe | Certificate | PathLike[str]) -> str | Recipe | Certificate:
-    """Return a recipe as it is given, or the certificate in the .json file that it names."""
+    """Return the given recipe, or the certificate in the .json file that it names."""
     if isinstance(given, str) and not given.endswith(".json"):
         name, *settings = given.split() or [""]
         if name.endswith(".json"):
@@ -351,7 +351,7 @@ def _certificate(value: Any, folder: Path) -> Certificate:
         _check_digest(value, file)
 
     def beside(text: str) -> str:
-        with untrusted():  # so that a judge is opened only with all its digits
+        with untrusted():  # so that a judge's file is opened only if its whole sha256 is given
             recipe = parse(text)
         return _move_judges(text, recipe, lambda judge: str(folder / judge))
 
@@ -364,7 +364,7 @@ def _certificate(value: Any, folder: Path) -> Certificate:
 
 
 def _convert_old(file: RuleFile) -> TunedFile:
-    """Return the file of a stopping rule in the current format: a ladder with one rung, and nothing about the rest."""
+    """Convert an older file to the current format: a ladder with one rung. Entries that it lacks are unknown."""
     names = [one.encode_name for one in msgspec.structs.fields(OldCertificate)]
     part = convert({name: file.certificate[name] for name in names if name in file.certificate}, OldCertificate)
     with untrusted():

@@ -30,24 +30,24 @@ class Completion:
     text: str  # empty without a tokenizer
     answer: str | None  # the text of the answer region, if one was declared or found
     tokens: tuple[int, ...]  # the whole window
-    response_tokens: int  # of the text, up to its end
+    response_tokens: int  # number of tokens of the text, up to its end
     prompt_tokens: int
-    steps: int
-    budget: int
-    forwards: int
-    finish: Finish
+    steps: int  # steps taken
+    budget: int  # steps allowed
+    forwards: int  # forward passes
+    finish: Finish  # "settled" (early commit), "eos" (the text ended) or "complete" (no mask was left)
     seconds: float
     columns_needed: int = 0  # columns that the forward passes had to compute
-    columns_computed: int = field(default=0, compare=False)  # with padding, which depends on the batch
+    columns_computed: int = field(default=0, compare=False)  # the same with padding, which depends on the batch
     exit: int | None = None  # the step, from 0, at which the stopping rule settled
-    value: float | None = None  # what it measured there
+    value: float | None = None  # what the stopping rule measured at that step
     measure: str | None = None  # the name of that measure, e.g. "mean gap"
     trace: Trace | None = None
     notes: tuple[str, ...] = ()
     given: int = 0  # steps of the budget that were not needed, because positions of the window were pinned
     stop_string: str | None = None  # the stop string at which the text was cut
-    fills: tuple[str, ...] = ()  # what each run of masks became, if a text was filled in place
-    generated: tuple[int, ...] = ()  # the tokens that were not pinned, up to and with the end of the text
+    fills: tuple[str, ...] = ()  # the text of each run of masks, if a text was filled in place
+    generated: tuple[int, ...] = ()  # tokens that were not pinned, up to and including the end of the text
 
     @property
     def saved(self) -> int:
@@ -61,7 +61,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that cannot be decoded, in place of its completion. Other requests are not affected."""
+    """Returned instead of a completion if a request cannot be decoded. Other requests are not affected."""
 
     error: ForetellError
 
@@ -76,14 +76,14 @@ class Frame:
     step: int  # from 0
     budget: int
     tokens: tuple[int, ...]  # [N] the draft
-    filled: tuple[bool, ...]  # [N] positions that are not masked
-    fresh: tuple[bool, ...]  # [N] of those, the ones that this step filled
+    filled: tuple[bool, ...]  # [N] positions that hold no mask
+    fresh: tuple[bool, ...]  # [N] positions that this step filled
     pinned: tuple[bool, ...]  # [N]
     answer: tuple[bool, ...]  # [N]
-    settled: bool  # whether this step committed everything
-    gauge: tuple[float, float] | None  # the value that the stopping rule compares, and its bar
+    settled: bool  # whether this step committed early
+    gauge: tuple[float, float] | None  # the value that the stopping rule measured, and the bar it is compared with
     measure: str = "gap"  # the name of that value
-    progress: float = 0.0  # p as the stopping rule counts it, otherwise by steps
+    progress: float = 0.0  # from 0 to 1, by the clock of the stopping rule; without a rule, by steps
     text: str = ""  # the text of the draft
     completion: Completion | None = None
 

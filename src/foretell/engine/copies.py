@@ -60,8 +60,8 @@ class EngineCopy:
     def __call__(self) -> Engine:
         if _versions() != self.versions:
             raise ModelError(
-                f"this machine has foretell {__version__} and torch {torch.__version__}, the one that started the "
-                f"command {self.versions[0]} and {self.versions[1]}; install the same versions everywhere"
+                f"this machine has foretell {__version__} and torch {torch.__version__}, the machine that "
+                f"started the command has {self.versions[0]} and {self.versions[1]}; install the same versions on both"
             )
         where = self.model if is_folder(self.model) else self.name
         engine = load(where, self.device, self.dtype, compile=self.compile, quantize=self.quantize, packed=self.packed)
@@ -77,7 +77,7 @@ class EngineCopy:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Requests for a copy of an engine. Called with it, returns (index, completion, seconds since the one before)."""
+    """Prompts to decode on a copy of an engine: returns (index, completion, seconds since the previous completion)."""
 
     pairs: Sequence[tuple[Prompt, RequestTemplate]]
     batch_size: int

@@ -67,7 +67,7 @@ class Streamer(Protocol):
 class Engine:
     """A model with its tokenizer. Everything that it decodes goes through one scheduler and one loop.
 
-    Threads may share an engine: each call has a scheduler of its own, and its results do not depend on other calls.
+    Threads may share an engine: each call has its own scheduler, and its results do not depend on other calls.
     An iterator of `generate_iter` or `stream` belongs to one thread at a time.
     """
 
@@ -126,7 +126,7 @@ class Engine:
 
     @property
     def backend(self) -> Backend:
-        """What a certificate is valid for, besides the recipe and the window."""
+        """The checkpoint and how it runs, as a certificate records them."""
         return Backend(self.fingerprint, self.dtype, self.device.type, self.compiled, str(torch.__version__))
 
     def use_threads(self, threads: int | None = None) -> None:
@@ -139,7 +139,7 @@ class Engine:
 
     @contextmanager
     def offloaded(self) -> Iterator[None]:
-        """Keep the weights in host memory meanwhile, so that another process can use the device. Nothing can decode."""
+        """Keep the weights in host memory, to leave the device to another process. The engine cannot decode then."""
         if self.device.type == "cpu":
             yield
             return
@@ -299,7 +299,7 @@ class Engine:
         """Decode prompts, each with its own template; yields (index, completion) in the order in which they finish.
 
         All requests of a list are checked before the first step. Those of an iterator are taken from it one by one,
-        whenever fewer than `batch_size` wait or run, so that it can decide late what to decode next.
+        whenever fewer than `batch_size` wait or run, so the iterator can decide late what to decode next.
         `errors="raise"` raises the first error; "return" yields a `Failure` for each invalid request and decodes the
         others. A request can also fail later, for example if the model returns NaN for it; the others are not
         affected. Errors that the model raises end everything. `observers` are called with every step and the row of
@@ -400,7 +400,7 @@ class Engine:
             yield replace(frame, text=text, completion=done)
 
     def template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
-        """Return what a call of `generate` with these options uses for every prompt."""
+        """Return the template (layout and recipe) that `generate` with these options uses for every prompt."""
         given = Options.of(options)
         template = make_template(given, self.codec, self.layouts)
         if not self.codec.reads_text:
@@ -408,12 +408,12 @@ class Engine:
         return self._check_certificate(given, self._check_pins(template))
 
     def fill_template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
-        """Return what a call of `fill` with these options uses for every text."""
+        """Return the template that `fill` with these options uses for every text."""
         given = Options.of(options)
         return self._check_certificate(given, make_fill_template(given))
 
     def slot_template(self, **options: Unpack[GenerateOptions]) -> RequestTemplate:
-        """Return what a decision with these options uses for all its requests, which have layouts of their own."""
+        """Return the template that a decision with these options uses. Its requests have their own layouts."""
         given = Options.of(options)
         return self._check_certificate(given, make_fill_template(given, adapt_to_slots))
 
@@ -449,7 +449,7 @@ class Engine:
             recipe = replace(recipe, steps=steps)
         elif is_ids(given):
             if template.chat:
-                raise RequestError("chat=True puts text into the chat template; token ids are taken as they are")
+                raise RequestError("chat=True formats text with the chat template; token ids are used unchanged")
             ids = read_ids(given, self.codec.vocab_size)
         else:
             ids = self.codec.prompt(given, template.chat, template.special_tokens)
@@ -503,8 +503,8 @@ def load(
     it, and float32 for small models. `revision` is a branch, tag or commit on the hub. `progress` is called with the
     bytes loaded so far and with all bytes. `quantize="int8"` rounds the weights between embedding and head,
     `compile=True` compiles the layers with torch. Either may change a token if two are almost equally likely; int8
-    may also change other tokens. `packed` arranges matrices once for oneDNN's products on a CPU; by default, those for
-    which it is faster.
+    may also change other tokens. `packed` packs matrices for oneDNN's products on a CPU; by default, where this is
+    faster.
     """
     target = choose_device(device)
     check_quantize(quantize)

@@ -64,33 +64,33 @@ def folder_of(model: str | Path, revision: str | None = None) -> Path:
 
 
 class DecisionTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a model is asked questions: the wording of the prompt, and the text that is pinned around its answers.
+    """The wording of a question in the prompt, and the text that is pinned around its answer.
 
     The default is for models that follow instructions. Placeholders are {input}, {questions}, {name}, {instructions},
     {options}, {label}, {text} and {slot}.
     """
 
     prompt: str = "{input}\n\n{questions}"
-    question: str = "{instructions}{options}"  # each question in the prompt, if there is one
-    named: str = "{name}: {instructions}{options}"  # if there are several
+    question: str = "{instructions}{options}"  # a question in the prompt, if it is the only one
+    named: str = "{name}: {instructions}{options}"  # a question in the prompt, if there are several
     option: str = "\n{label}) {text}"  # each choice in {options}
-    between: str = "\n\n"  # two questions
-    scaffold: str = "The answer is {slot}"  # pinned around the slot of one question, or {name} of each of several
+    between: str = "\n\n"  # text between two questions
+    scaffold: str = "The answer is {slot}"  # pinned around the slot; with several questions, {name} stands for a slot
     line: str = "{name}: {slot}"  # pinned around each of several slots, if the scaffold does not name them
-    lines: str = "\n"  # between two such lines
+    lines: str = "\n"  # text between two such lines
     labels: str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # written before choices and levels
-    numbered: bool = True  # whether more choices than labels are numbered
-    exact: bool = False  # labels are tokens of the vocabulary as they are, not texts to encode
-    yes: tuple[str, ...] = ("yes", "Yes")  # spellings; their probabilities are added
+    numbered: bool = True  # whether choices are numbered if there are more of them than labels
+    exact: bool = False  # whether labels are tokens of the vocabulary, and not texts to encode
+    yes: tuple[str, ...] = ("yes", "Yes")  # spellings of yes, whose probabilities are added
     no: tuple[str, ...] = ("no", "No")
     think: int = 64  # masks before the scaffold
-    trailing: int = 0  # masks after it
-    orders: int | None = None  # readings in different orders of the choices; None: a second one if the first is unsure
+    trailing: int = 0  # masks after the scaffold
+    orders: int | None = None  # 2: read choices in both orders; 1: once; None: in both if the first reading is unsure
     recipe: str = "full transfer=threshold(0.99) stop=prophet(tau=linear(5,5),reduce=min,over=masked,clock=tokens)"
 
 
 class LayoutsFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The shape of foretell.json."""
+    """The format of foretell.json."""
 
     default: str | None = None
     layouts: dict[str, dict[str, Any]] = {}

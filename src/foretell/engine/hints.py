@@ -19,7 +19,7 @@ HINTS = {
     # Dream
     "alg_temp": 'recipe="dream score=noisy(filtered(entropy),{value})"',
     "eps": 'recipe="dream transfer.eps={value}"',
-    "generation_logits_hook_func": "your own policy in the recipe (README, Write your own rule)",
+    "generation_logits_hook_func": "your own policy in the recipe (docs/research.md)",
     "generation_tokens_hook_func": "stream, which yields one frame per step",
     "mask_token_id": _FILES,
     "output_history": _TRACE,
@@ -49,7 +49,7 @@ HINTS = {
     "past_key_values": _CACHE,
     "raw": "chat=False",
     "return_dict_in_generate": _TRACE,
-    "stopping_criteria": "stop, a stopping rule (README, Write your own rule), or stop_strings",
+    "stopping_criteria": "stop, a stopping rule (docs/research.md), or stop_strings",
     "tokenizer": "nothing: the engine has the tokenizer of its checkpoint folder",
 }
 

@@ -105,31 +105,31 @@ class GenerateOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything `generate` takes. None leaves the choice to the model's defaults, then to the recipe."""
+    """Everything `generate` accepts. None means the model's default, or else the value of the recipe."""
 
     recipe: str | Recipe | Certificate = "full"
-    settings: str | None = None  # changes to the recipe, "stop.tau.high=8 guidance=1", which apply before the options
-    layout: str | None = None  # one of the layouts that the model's folder describes
-    max_new_tokens: int | None = None
-    steps: int | None = None
-    block_length: int | None = None
-    remasking: str | None = None
-    threshold: float | None = None  # fill every mask of this confidence at once
+    settings: str | None = None  # changes to the recipe, such as "stop.tau.high=8"; the options below override them
+    layout: str | None = None  # the name of a layout that the model's folder describes
+    max_new_tokens: int | None = None  # length of the window
+    steps: int | None = None  # maximum number of steps
+    block_length: int | None = None  # length of a block in tokens
+    remasking: str | None = None  # order in which masks are filled, such as "low_confidence" or "random"
+    threshold: float | None = None  # fill all masks of at least this confidence at once
     entropy_bound: float | None = None  # fill as many masks at once as this entropy budget allows
-    suffix: str | None = None
-    answer_length: int | None = None
-    answer_start: int | None = None
+    suffix: str | None = None  # text that is pinned before the answer
+    answer_length: int | None = None  # number of tokens of the answer
+    answer_start: int | None = None  # position of the answer in the window (default: at its end)
     pins: Mapping[int, int | str] | None = None  # window offset -> token id, or a text that starts there
-    temperature: float | None = None
+    temperature: float | None = None  # None: greedy
     top_p: float | None = None
     top_k: int | None = None
-    cfg_scale: float | None = None
-    stop_at_eos: bool | None = None
-    stop: Stop | Certificate | None = None  # replaces the recipe's rule
+    cfg_scale: float | None = None  # scale of classifier-free guidance
+    stop_at_eos: bool | None = None  # compute nothing after the end of the text
+    stop: Stop | Certificate | None = None  # replaces the recipe's stopping rule
     on_mismatch: str = "warn"  # if a certificate does not hold: warn, decode in full, or fail
     stop_strings: tuple[str, ...] | None = None  # the finished text is cut before the first of them
-    chat: bool | None = None  # put text into the chat template; by default if the folder has one
-    special_tokens: bool = False  # chat content that spells a special token (<|im_end|>) becomes it; else plain text
+    chat: bool | None = None  # format text with the chat template; by default if the folder has one
+    special_tokens: bool = False  # treat special tokens in a chat message as tokens; otherwise as plain text
     seed: int = 0
 
     @classmethod
@@ -163,8 +163,8 @@ class Options:
         found = [one for one in (self.recipe, self.stop) if isinstance(one, Certificate)]
         if len(found) > 1:
             raise RequestError(
-                "recipe and stop are both files of certificates, and neither is for the other one's part; give one of "
-                "them: recipe=FILE decodes with the whole recipe, stop=FILE takes only its stopping rule"
+                "recipe and stop are both files of certificates; give only one of them: recipe=FILE decodes with the "
+                "whole recipe, stop=FILE uses only its stopping rule"
             )
         return found[0] if found else None
 
@@ -178,7 +178,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class RequestTemplate:
-    """Resolved options: what all requests of one call share."""
+    """The layout and recipe that follow from the options of a call, shared by all its requests."""
 
     layout: Layout
     recipe: Recipe
@@ -230,7 +230,9 @@ def make_fill_template(options: Options, adapt: Callable[[Recipe], Recipe] = ada
     """
     for name in FOR_WINDOWS:
         if getattr(options, name) is not None:
-            raise RequestError(f"{name}={show(getattr(options, name))} is for a window after a prompt; a fill has none")
+            raise RequestError(
+                f"{name}={show(getattr(options, name))} is for a window after a prompt; texts with masks have none"
+            )
     recipe = _recipe(options, adapt)
     read_files(recipe.stop)
     whole("seed", options.seed, 0, 2**63 - 1, RequestError)
@@ -267,7 +269,11 @@ def apply_certificate(
         if on_mismatch == "fail":
             raise RequestError(notes[-1])
         full = certificate.compared_with if complete else replace(template.recipe, stop=Never())
-        instead = f"it is decoded with {full} instead" if complete else "the rule is not used, and every step is taken"
+        instead = (
+            f"it is decoded with {full} instead"
+            if complete
+            else "the rule is not used, and decoding does not stop early"
+        )
         template, notes = replace(template, recipe=full), (*notes, f"so {instead} (on_mismatch=full)")
     return replace(template, notes=(*template.notes, *notes))
 

@@ -105,7 +105,7 @@ def _parse_value(value: Mapping[str, Any], number: int, where: str) -> FilePromp
     try:
         json.dumps(value, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:  # results could not be written
-        raise RequestError(f"{where}: has half of a surrogate pair, which is no character") from error
+        raise RequestError(f"{where}: has half of a surrogate pair, which is not a character") from error
     name, prompt = _id(value, number, where), _prompt(value, where)
     return FilePrompt(name, prompt, where, value.get("answer"), _label(value, where))
 

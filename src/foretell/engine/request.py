@@ -21,17 +21,17 @@ LONGEST = 1 << 20  # positions of a window
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """N positions, some of them pinned to a token in advance, some of them the answer region.
+    """A window of N positions: which of them are pinned to a token in advance, and which are the answer region.
 
     [question] [MASK ... reasoning ... MASK] [The answer is] [MASK ... answer ... MASK]
                |<------------------------ length N ----------------------------------->|
     """
 
     length: int
-    pins: tuple[tuple[int, int], ...] = ()  # (offset, token id), by offset
+    pins: tuple[tuple[int, int], ...] = ()  # (offset, token id), sorted by offset
     answer: tuple[int, int] | None = None  # (offset, length)
-    padding: int = 0  # the first positions, all pinned, that are not part of the text; only without a prompt
-    slots: tuple[Slot, ...] = ()  # by offset; if there are any, other positions need not be filled
+    padding: int = 0  # number of first positions that are pinned and not part of the text; only without a prompt
+    slots: tuple[Slot, ...] = ()  # sorted by offset; if there are any, other positions need not be filled
 
     def __post_init__(self) -> None:
         if not 1 <= self.length <= LONGEST:
@@ -85,7 +85,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt, already tokenized, and how to decode it."""
+    """A tokenized prompt, and how to decode it."""
 
     prompt: tuple[int, ...]
     layout: Layout
@@ -107,8 +107,8 @@ class Request:
 def derive_seed(seed: int, prompt: Iterable[int]) -> int:
     """Return the seed of a row, a hash of the call's seed and the prompt's tokens.
 
-    So the noise of a row depends on neither its batch, its place in a list nor the name of an example; different
-    prompts get different noise, and equal ones get equal noise.
+    So the random numbers of a row do not depend on its batch, its place in a list, or the id of an example. Different
+    prompts get different random numbers, and equal prompts get equal ones.
     """
     return int.from_bytes(blake2b(str([seed, *prompt]).encode(), digest_size=8).digest(), "big") >> 1  # an int64
 

@@ -15,7 +15,7 @@ _CHANGING = threading.RLock()  # held while the number, which all Python threads
 
 @contextmanager
 def use_threads(threads: int | None) -> Iterator[None]:
-    """Use this many torch threads inside; None keeps the current number.
+    """Use this many torch threads in this block; None keeps the current number.
 
     Python threads that need a change of the number take turns; otherwise they run at the same time.
     """

@@ -22,7 +22,7 @@ STATISTICS = ("confidence", "gap", "margin", "entropy")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """The decoding dynamics of one request: T steps of N positions.
+    """The drafts and beliefs of one request at every step: T steps of N positions.
 
     Implements `protocols.Beliefs` with time as the batch dimension, so that a stopping rule can judge all
     steps at once, without a model.
@@ -31,13 +31,13 @@ class Trace:
     request: Request
     mask_id: int
     end_ids: tuple[int, ...]
-    tokens: Tensor  # [T, N] the text that a commit at each step would have emitted
+    tokens: Tensor  # [T, N] the draft: the text that a commit at each step would have written
     confidence: Tensor  # [T, N]
     gap: Tensor  # [T, N]
     margin: Tensor  # [T, N]
     entropy: Tensor  # [T, N]
     filled_at: Tensor  # [N] step at which each position was filled, -1 if pinned, T if never
-    settled: bool  # whether the stopping rule ended it
+    settled: bool  # whether the stopping rule ended the decoding
     words: Mapping[int, str] = field(default_factory=dict)  # how the tokens of this trace are written
     spaced: bool = False  # whether tokens are bare words, with spaces between them
 
@@ -124,7 +124,7 @@ class Recorder:
     settled: bool = False
 
     def observe(self, step: Step, row: int) -> None:
-        """Copy what a step says about `row`."""
+        """Copy the results of a step for `row`."""
         seen = (step.draft, *(getattr(step.beliefs, name) for name in STATISTICS), step.filled)
         self.rows.append(tuple(each[row].cpu().clone() for each in seen))
         self.settled |= bool(step.settled[row])

@@ -8,7 +8,7 @@ ALL = "all"
 
 
 def list_devices(named: str) -> tuple[str, ...]:
-    """Return the devices of "cuda:0,cuda:1"; "all" is every CUDA device, or what "auto" is if there is none."""
+    """Return the devices of "cuda:0,cuda:1"; "all" is every CUDA device, or the device of "auto" if there is none."""
     if named == ALL:
         return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) or ("auto",)
     return tuple(one.strip() for one in named.split(","))

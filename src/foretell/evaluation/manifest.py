@@ -28,7 +28,7 @@ Extends = Callable[[Mapping[str, Any]], bool]  # whether the wanted evaluation e
 
 
 class RecipeEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """What the name of a recipe stands for."""
+    """The definition of a recipe in a manifest."""
 
     recipe: str
     options: dict[str, Any]

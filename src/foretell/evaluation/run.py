@@ -45,7 +45,7 @@ Watch = Callable[[Record], None]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What to evaluate. Equal evaluations give equal results, except for times."""
+    """A model, a task, recipes and settings to evaluate. Equal evaluations give equal results, except for times."""
 
     model: str  # a checkpoint folder, the name of a bundled model, or a hub id (owner/name, owner/name@revision)
     task: str
@@ -197,7 +197,7 @@ class PreparedEvaluation:
 
     @contextmanager
     def _naming(self, example: Example) -> Iterator[None]:
-        """Add to errors which example they are about."""
+        """Add the name of the example to errors."""
         try:
             yield
         except ForetellError as error:

@@ -217,7 +217,7 @@ class FromFile(Protocol):
 
 
 class Verify(Protocol):
-    """After an early commit: what has to be written again?"""
+    """After an early commit: which tokens have to be masked and filled again?"""
 
     @property
     def passes(self) -> int:

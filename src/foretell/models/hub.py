@@ -227,7 +227,7 @@ def _explain(repo: str, revision: str | None, problem: Exception, *, partly: boo
     absent = f"{repo} is {'only partly' if partly else 'not'} in the cache ({cache_folder()})"
     status = getattr(getattr(problem, "response", None), "status_code", None)
     if isinstance(problem, errors.OfflineModeIsEnabled):
-        says = f"{absent}, and HF_HUB_OFFLINE forbids to download it"
+        says = f"{absent}, and HF_HUB_OFFLINE forbids downloading it"
     elif isinstance(problem, errors.GatedRepoError):
         says = f"{repo} is gated: accept its terms at {hub}/{repo}, and set HF_TOKEN to a token of your account"
     elif isinstance(problem, errors.RevisionNotFoundError):

@@ -78,7 +78,7 @@ def _has_memory(size: int) -> bool:
 
 
 def _linears(network: Transformer, least: int) -> list[tuple[nn.Module, str]]:
-    """Return the owner and the name of every linear layer of at least so many weights, the largest first."""
+    """Return the owner and the name of every linear layer with at least `least` weights, the largest first."""
     found = [
         (part.weight.numel(), owner, name)
         for owner in network.modules()

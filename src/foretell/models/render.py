@@ -1,4 +1,4 @@
-"""Render a chat template in Jinja's sandbox. `renderer` runs this file as a process of its own, with limits.
+"""Render a chat template in Jinja's sandbox. `renderer` runs this file as a separate process, with limits.
 
 It imports nothing of foretell, so that the process starts in a moment.
 """
@@ -116,7 +116,7 @@ def _limit_memory(size: int) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """Let the system end this process after so many more seconds of work, in case that nobody else does."""
+    """Let the system end this process after more CPU time than a job may take, in case its parent does not."""
     with suppress(ImportError, ValueError, OSError):
         import resource  # noqa: PLC0415
 

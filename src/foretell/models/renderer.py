@@ -1,4 +1,4 @@
-"""Runs `render` in a process of its own, because no sandbox inside Python limits time and memory."""
+"""Runs `render` in a separate process, because no sandbox inside Python limits time and memory."""
 
 from __future__ import annotations
 

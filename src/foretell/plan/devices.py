@@ -1,4 +1,4 @@
-"""What common GPUs can do at most, as their makers state it."""
+"""Peak rates of common GPUs, from their makers' data sheets."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def dry_run(
     """
     within("tokens per step", tokens_per_step, 1.0, window, RequestError)
     if tokens_per_step != 1 and not recipe.transfer.parallel:
-        raise RequestError("tokens per step are for parallel transfers; of this recipe, its number of steps decides")
+        raise RequestError("tokens per step are for parallel transfers; with this recipe, the number of steps decides")
     if steps is not None and recipe.stop == Never():
         raise RequestError("this recipe has no stopping rule, so its requests take all their steps")
     if recipe.region.sought:

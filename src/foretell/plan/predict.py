@@ -1,4 +1,4 @@
-"""Predict memory, step times and throughput of a model on a device, before anything is bought or downloaded."""
+"""Predict memory, step times and throughput of a model on a device, without weights and without the device."""
 
 from __future__ import annotations
 

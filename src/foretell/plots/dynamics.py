@@ -46,7 +46,7 @@ def classify_positions(trace: Trace) -> Tensor:
 
 
 def draw_heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
-    """Draw steps from left to right and positions from top to bottom, with a box around the answer; dim after `end`."""
+    """Draw steps from left to right, positions from top to bottom, a box around the answer. Dim steps after `end`."""
     steps, length = trace.tokens.shape
     look: dict[str, Any] = {
         "cmap": ListedColormap(list(KINDS.values())),
@@ -68,7 +68,7 @@ def draw_heatmap(axes: Axes, trace: Trace, title: str, end: int | None) -> None:
 
 
 def draw_gap(axes: Axes, trace: Trace, rule: Prophet, end: int | None) -> None:
-    """Draw the region's gap against tau(p), and the step at which the rule stops; dim after it."""
+    """Draw the region's gap against tau(p), and the step at which the rule stops; later steps are dimmed."""
     verdict = rule(trace, trace.states())
     value, bar = verdict.value, verdict.bar
     assert value is not None

@@ -17,7 +17,7 @@ from foretell.plots.labels import Box, cover_line, place_labels
 
 DEEP = 0.2  # points that lose more accuracy than this are drawn at the bottom
 SPAN = (1.2 * DEEP, 0.2 * DEEP)  # of every axis, below and above the first recipe: so a small loss looks small
-OWN = "swift"  # the recipe with a mark of its own
+OWN = "swift"  # the recipe with its own mark
 POINTS = 72  # points per inch
 DOT = 5  # diameter in points
 EVEN: dict[str, Any] = {"color": colours.LINE, "linewidth": 0.9, "linestyle": ":"}

@@ -1,4 +1,4 @@
-"""The pictures of a results folder: what kind of results it holds decides which."""
+"""Draw the pictures of a results folder, according to the kind of results that it holds."""
 
 from __future__ import annotations
 

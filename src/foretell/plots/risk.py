@@ -1,4 +1,4 @@
-"""What certified stopping rules save, and how often the promise of a chosen rule is broken."""
+"""Plots of the steps that certified stopping rules save, and of how often a chosen rule breaks its promise."""
 
 from __future__ import annotations
 

@@ -40,49 +40,50 @@ class Preset(NamedTuple):
     about: str
 
 
-CAUTIOUS = "full transfer=threshold(0.99) stop_at_eos=true"  # for any model: thresholds of another prove nothing
+CAUTIOUS = "full transfer=threshold(0.99) stop_at_eos=true"  # for models whose thresholds are not known
 _FULL = Recipe()
 PRESETS: dict[str, Preset] = {
-    "full": Preset(_FULL, "LLaDA's decoder: the whole budget, most confident masks first"),
+    "full": Preset(_FULL, "LLaDA's decoder: all steps, most confident masks first"),
     "prophet": Preset(
         replace(_FULL, stop=Prophet()), "commit everything once the answer's mean gap reaches a staged threshold"
     ),
     "prophet-linear": Preset(
-        replace(_FULL, stop=Prophet(tau=Linear())), "the same with a threshold that falls linearly"
+        replace(_FULL, stop=Prophet(tau=Linear())),
+        "commit everything once the answer's mean gap reaches a threshold that falls linearly",
     ),
     "sched": Preset(
         replace(_FULL, region=Masked(), stop=All((Prophet(tau=Exponential()), Stable(entropy=float("inf"))))),
-        "SchED: the gap over every mask, a smooth threshold, and an unchanged draft",
+        "SchED: commit everything once the mean gap of all masks is large enough and no draft token changes",
     ),
     "dream": Preset(
         Recipe(block_length=None, sample=Nucleus(temperature=0.2, top_p=0.95), score=Entropy(), transfer=Timesteps()),
-        "Dream's decoder: nucleus sampling, lowest entropy first, its own timesteps",
+        "Dream's decoder: nucleus sampling, masks with the lowest entropy first, Dream's timesteps",
     ),
-    "random": Preset(replace(_FULL, score=Random()), "the whole budget, masks in random order"),
-    "margin": Preset(replace(_FULL, score=Margin()), "the whole budget, largest probability margins first"),
+    "random": Preset(replace(_FULL, score=Random()), "all steps, masks in random order"),
+    "margin": Preset(replace(_FULL, score=Margin()), "all steps, masks with the largest probability margin first"),
     "sure": Preset(replace(_FULL, stop=Sure()), "commit everything once the answer's mean entropy is low"),
     "persistent": Preset(
         replace(_FULL, stop=Persistent()), "commit everything once the answer has not changed for 8 steps"
     ),
     "stable": Preset(
         replace(_FULL, region=Whole(), stop=Stable()),
-        "DiffusionGemma's rule: commit everything once no draft changes and the mean entropy is very low",
+        "DiffusionGemma's rule: commit everything once no draft token changes and the mean entropy is very low",
     ),
     "threshold": Preset(
         replace(_FULL, transfer=Threshold()),
-        "Fast-dLLM: fill every mask of confidence 0.9 at once, and always the best one",
+        "Fast-dLLM: fill every mask with a confidence of at least 0.9, or else the most confident one",
     ),
     "threshold-prophet": Preset(
         replace(_FULL, transfer=Threshold(), stop=Prophet(clock="tokens")),
-        "threshold and prophet together, on a clock that counts filled tokens",
+        "threshold and prophet together; progress counts filled tokens",
     ),
     "swift": Preset(
         replace(_FULL, transfer=Threshold(0.995), stop=Prophet(reduce="min", clock="tokens"), stop_at_eos=True),
-        "fill every nearly certain mask at once; commit by the gap of the answer's least certain token",
+        "fill every nearly certain mask; commit everything once the answer's least certain token has a large gap",
     ),
     "factor": Preset(
         replace(_FULL, transfer=Factor()),
-        "Fast-dLLM's other rule: the more masks at once, the more certain each has to be",
+        "Fast-dLLM's other rule: the more masks are filled at once, the more certain each has to be",
     ),
     "frechet": Preset(
         replace(_FULL, transfer=Frechet()), "Fast-dLLM++: fill as many masks at once as are likely to be right together"
@@ -92,28 +93,32 @@ PRESETS: dict[str, Preset] = {
         "the EB sampler: fill as many masks at once as an entropy budget allows",
     ),
     "med": Preset(
-        replace(_FULL, score=Entropy(), transfer=EntropyThreshold()), "MED: fill every mask of low entropy at once"
+        replace(_FULL, score=Entropy(), transfer=EntropyThreshold()), "MED: fill every mask with a low entropy"
     ),
     "jot": Preset(
-        replace(_FULL, transfer=JoT()), "JoT: fill every clear winner at once, with a lower bar next to filled tokens"
+        replace(_FULL, transfer=JoT()),
+        "JoT: fill every mask whose best token is clearly better than the second; less clearly next to filled tokens",
     ),
     "prefix": Preset(
-        replace(_FULL, cache=Prefix()), "Fast-dLLM's cache: what comes before the block is computed once per block"
+        replace(_FULL, cache=Prefix()),
+        "Fast-dLLM's prefix cache: everything before the block is computed once per block",
     ),
     "dual": Preset(
-        replace(_FULL, cache=Dual()), "Fast-dLLM's other cache: all but the block is computed once per block"
+        replace(_FULL, cache=Dual()), "Fast-dLLM's dual cache: everything except the block is computed once per block"
     ),
     "fast-dllm": Preset(replace(_FULL, cache=Dual(), transfer=Threshold()), "dual and threshold together"),
     "fast-dllm-prophet": Preset(
         replace(_FULL, cache=Dual(), transfer=Threshold(), stop=Prophet(clock="tokens")),
-        "the same with Prophet's commit; the answer is computed along with the block",
+        "dual, threshold and prophet together; the answer is computed along with the block",
     ),
     "streaming": Preset(
         replace(_FULL, stop_at_eos=True, cache=Dual(visible=Near()), transfer=Threshold(relax=0.3)),
-        "Streaming-dLLM: far masks and all after the end of the text are left out, and the threshold relaxes",
+        "Streaming-dLLM: leave out far masks and everything after the end of the text; the threshold falls",
     ),
-    "delayed": Preset(replace(_FULL, cache=Delayed()), "dKV-Cache: a token is cached one step after it was written"),
-    "drift": Preset(replace(_FULL, cache=Drift()), "a dual cache that is refreshed when drafts change, not per block"),
+    "delayed": Preset(replace(_FULL, cache=Delayed()), "dKV-Cache: cache a token one step after it was filled"),
+    "drift": Preset(
+        replace(_FULL, cache=Drift()), "a dual cache that is refreshed when drafts change, and not once per block"
+    ),
 }
 
 

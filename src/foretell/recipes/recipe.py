@@ -26,12 +26,12 @@ POLICY |= {"stop": "reads", "verify": "passes"}
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to decode. The default is the full-budget LLaDA baseline."""
+    """How to decode: one policy per question, and a few numbers. The default is full decoding as in LLaDA."""
 
-    steps: int | None = None  # None: one per position of the window
+    steps: int | None = None  # maximum number; None: one per position of the window
     block_length: int | None = 32  # None: the whole window is one block
-    stop_at_eos: bool = False  # compute nothing after an end of text
-    ban_eos: Literal[False, True, "first"] = False  # never propose an end of text, or only the first of the end tokens
+    stop_at_eos: bool = False  # compute nothing after the end of the text
+    ban_eos: Literal[False, True, "first"] = False  # never propose end tokens; "first": only the first
     guidance: float = 0.0  # scale of classifier-free guidance
     guidance_pins: bool = False  # guidance masks pinned tokens as well as the prompt
     cache: Cache = Off()
@@ -70,7 +70,7 @@ class Recipe:
             if getattr(rule, "clock", "") is None:
                 name = name_of(rule)
                 raise RecipeError(
-                    f"{name}'s threshold falls with progress, which steps do not measure under "
+                    f"{name}'s threshold falls with progress, which steps do not measure with "
                     f"transfer={name_of(self.transfer)}, because the model decides how many masks are filled per step; "
                     f"name a clock: {name}(clock=tokens) counts filled tokens, {name}(clock=steps) counts steps"
                 )

@@ -99,13 +99,13 @@ def parse_value(hint: Any, text: str, where: str) -> Any:
 
 
 def check_length(text: str) -> None:
-    """Raise RecipeError if the text of a recipe or a value is too long to be meant."""
+    """Raise RecipeError if the text of a recipe or a value is too long."""
     if len(text) > LONGEST:
         raise RecipeError(f"a recipe has at most {LONGEST:,} characters, got {len(text):,}: {show(text)}")
 
 
 def _check_depth(node: ast.AST) -> None:
-    """Raise RecursionError if a policy is nested too deeply for what reads and runs it, which is recursive."""
+    """Raise RecursionError if a policy is nested too deeply for the recursive functions that read and run it."""
     level = [node]
     for _ in range(2 * DEEPEST):  # `stop=all(...)` are two nodes, a name and a call
         level = [inner for outer in level for inner in ast.iter_child_nodes(outer)]

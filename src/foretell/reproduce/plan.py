@@ -97,7 +97,7 @@ class Subject:
 
     @property
     def gsm8k(self) -> str:
-        """What the tables about GSM8K are about."""
+        """The name of GSM8K in titles of tables."""
         return "counterparts of GSM8K" if self.counterparts else "GSM8K"
 
     def ablation(self, window: int) -> tuple[str, Callable[[int], int]]:

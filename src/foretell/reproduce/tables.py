@@ -1,4 +1,4 @@
-"""The paper's tables with its results beside ours, as Markdown and JSON."""
+"""Write the paper's tables, with its results next to the measured ones, as Markdown and JSON."""
 
 from __future__ import annotations
 

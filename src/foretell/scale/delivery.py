@@ -1,4 +1,4 @@
-"""What a client has received of a response, which decides whether its request can be sent to another replica."""
+"""Track what a client has received of a response: it decides whether another replica may answer the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front of a fleet of replicas: an ASGI app that has no model, and sends every request to one that has."""
+"""The front: an ASGI app without a model, which sends every request to one of the replicas."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ ANSWERING = 5.0  # seconds in which replicas have to answer for /metrics
 
 
 class LostError(Exception):
-    """The replica that answered a request has gone, or is silent. `args` has the reason, one word."""
+    """The replica that answers a request has died or does not respond. `args` has the reason, one word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long replicas may be silent."""
+    """How long replicas may take to respond, and how often a request is tried."""
 
-    beat: float = 2.0  # seconds after which a replica that has nothing to say says so
+    beat: float = 2.0  # seconds between two signs of life of a replica
     silence: float = 20.0  # seconds without a sign of life, after which a request is sent to another replica
     stall: float = 300.0  # seconds of one step, after which a replica counts as hung
-    attempts: int = 3  # replicas that a request is sent to at most
+    attempts: int = 3  # maximum number of replicas that a request is sent to
 
     def __post_init__(self) -> None:
         within("beat", self.beat, 0.01, 3600, RequestError)
@@ -76,7 +76,7 @@ class Fleet(Protocol):
 
 
 class FrontMetrics:
-    """What the front counts itself."""
+    """The metrics of the front itself."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -350,7 +350,7 @@ async def _deliver(part: Part, delivery: Delivery) -> None:
 
 
 async def _play(parts: list[Part], delivery: Delivery) -> None:
-    """Send a response that is known."""
+    """Send a stored response."""
     for part in parts:
         await _deliver(part, delivery)
     await delivery.end()

@@ -1,4 +1,4 @@
-"""Which requests share a batch, told from their bodies alone: the front has no model."""
+"""Find out from the bodies of requests which of them share a batch, because the front has no model."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Job = Any  # what a cluster calls the work that a worker has been given; hashabl
 
 
 class WorkerLostError(Exception):
-    """The process of a worker has ended, or its machine; says why."""
+    """The process or the machine of a worker has ended; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Reply:
 
 
 class Worker:
-    """What runs on the other machine."""
+    """The actor that runs on the other machine."""
 
     def __init__(self) -> None:
         self.held: Any = None

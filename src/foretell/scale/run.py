@@ -51,8 +51,8 @@ def run_server(
 ) -> None:
     """Serve a model with `serve_app(model, **options)` until `wait` returns.
 
-    `greet` is called with the address and what `/foretell/info` says once it answers, and `report` with what happens
-    before and after. Requests that run when `wait` returns get `cluster.grace` seconds.
+    `greet` is called with the address and the content of `/foretell/info` as soon as it answers, and `report` with
+    messages before and after. Requests that run when `wait` returns get `cluster.grace` seconds.
     """
     if cluster.ray in (LOCAL, "auto") and not is_hub_id(model):
         folder_of(model)  # raises ModelError if it is missing; other clusters may have it on their own disks

@@ -56,7 +56,7 @@ class ModelOptions:
 
 
 class Replica:
-    """The server of one model, asked by the front instead of by clients."""
+    """The server of one model, which gets its requests from the front."""
 
     def __init__(
         self, options: ModelOptions, recipes: Sequence[str | tuple[str, str]], limits: Limits, key: str | None,

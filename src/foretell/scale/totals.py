@@ -1,4 +1,4 @@
-"""Metrics of all replicas as one: counters and histograms are added up and never fall, gauges are those of now."""
+"""Add up the metrics of all replicas. Counters and histograms never fall; gauges are the current ones."""
 
 from __future__ import annotations
 

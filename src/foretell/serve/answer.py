@@ -180,13 +180,13 @@ class Answer:
 
 
 def describe_wait(worker: Worker, tickets: Iterable[Ticket]) -> str:
-    """Return what a client is told while nothing happens: its place in the queue, if it waits there."""
+    """Return the comment for a client while nothing happens: its place in the queue, if it waits there."""
     place = min((worker.place(ticket) for ticket in tickets), default=0)
     return f"queued {place}" if place else "keep-alive"
 
 
 def problem_of_failure(error: Exception) -> Problem:
-    """Return what a client is told about a request that failed; a bug's message is not shown."""
+    """Return the problem that a client sees if its request failed; the message of a bug is not shown."""
     if isinstance(error, ForetellError):
         return problem_of(error)
     return Problem(500, "the model failed on this request; the server's log says why", code="model_error")

@@ -176,7 +176,7 @@ class ReplayBody(msgspec.Struct, kw_only=True):
 
 
 def read_json(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body. Raises Problem if it is none."""
+    """Return the JSON object of a body. Raises Problem if the body is not a JSON object."""
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

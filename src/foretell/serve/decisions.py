@@ -41,7 +41,7 @@ WITHOUT_SCHEMA = (  # parameters of a chat that a JSON schema excludes
 
 @dataclass
 class Deciding:
-    """A decision that is being made. Subclasses say what is sent."""
+    """A decision that is being decoded. Subclasses define the response."""
 
     service: Service
     route: str
@@ -189,7 +189,7 @@ class SchemaAnswer(Deciding):
 
 
 def prepare_decision(route: str, service: Service, raw: bytes) -> Callable[[], DecisionAnswer]:
-    """Check a body of either dialect, which are told apart by `state` and `input`, and return what makes its answer.
+    """Check a body of either format (told apart by `state` and `input`), and return a function that makes its answer.
 
     Raises Problem if it is refused.
     """
@@ -223,7 +223,7 @@ def _prepare_plan(service: Service, questions: Mapping[str, Question], options: 
 def prepare_object(
     service: Service, body: ChatBody, schema: Mapping[str, Any], notes: Sequence[str]
 ) -> Callable[[], SchemaAnswer]:
-    """Check a chat whose answer has to follow a closed JSON schema. Raises Problem if it cannot be served."""
+    """Check a chat whose answer has to follow a closed JSON schema. Raises Problem if it is not supported."""
     for name in WITHOUT_SCHEMA:
         if getattr(body, name) and not (name == "n" and body.n == 1):
             raise Problem(

@@ -1,4 +1,4 @@
-"""How an answer is written: chat completions and text completions have different shapes for the same content."""
+"""The JSON formats of answers: chat completions and text completions differ, with the same content."""
 
 from __future__ import annotations
 

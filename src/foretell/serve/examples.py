@@ -17,7 +17,11 @@ QUESTION = "Tom has 3 boxes with 4 apples each. He eats 5. How many apples are l
 SEED = 2025
 PER_TASK = 3
 LETTER = re.compile(r" [A-D]\) ")  # before each option of a choice
-DECISIONS = ("one of four ranges", "a level on a scale, from low to high", "one of four, and it changes its mind")
+DECISIONS = (
+    "one of four ranges",
+    "a level on a scale, from low to high",
+    "one of four ranges; the draft changes during decoding",
+)
 UNSURE = "Emma has 56 pens. She throws away 25. How many pens are left? A) 0 to 4 B) 5 to 15 C) 16 to 21 D) 22 to 99"
 QUARTERS = ["0 to 24", "25 to 49", "50 to 74", "75 to 99"]
 

@@ -30,7 +30,7 @@ WITHOUT_KEY = ("/", "/health", "/ready", "/metrics", "/foretell/info")  # and th
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may use a server."""
+    """The hosts, pages and key that may use a server."""
 
     key: str | None = None
     hosts: Collection[str] = ()  # names in the Host header; empty: any
@@ -38,7 +38,7 @@ class Access:
 
 
 class Guarded(Protocol):
-    """What the guard has to know of a server."""
+    """The parts of a server that the guard needs."""
 
     draining: bool
 
@@ -134,7 +134,7 @@ class Guard:
 
 
 class _Exchange:
-    """One request and its response, as the log sees them."""
+    """One request and its response, for the log."""
 
     def __init__(self, name: str, origin: str | None) -> None:
         self.name, self.origin, self.status, self.began = name, origin, 0, time.perf_counter()

@@ -19,7 +19,7 @@ RATES = (0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, inf)
 
 
 class Metrics:
-    """Counters that requests raise, and gauges that are read when somebody asks."""
+    """Counters that requests increase, and gauges that are read at every scrape."""
 
     def __init__(self, worker: Worker, supervisor: Supervisor | None) -> None:
         self.registry = CollectorRegistry()

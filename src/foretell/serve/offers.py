@@ -1,4 +1,4 @@
-"""What an operator offers: the recipes that clients may name, and what a name from a client may change."""
+"""The recipes that an operator offers to clients, and the settings that a client may change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FULL = "full"
 FOR_BUNDLED = ("swift", "swift stop=never", "prophet stop.reduce=min", "prophet")
 ABOUT = {
     CAUTIOUS: "fill every nearly certain mask at once, without early commit",
-    "swift stop=never": "what swift's parallel filling achieves alone, without early commit",
+    "swift stop=never": "swift without early commit: fill every nearly certain mask at once",
     "prophet stop.reduce=min": "commit everything once the answer's least certain token reaches a staged threshold",
 }  # recipes with changes
 SETTING = re.compile(r"[a-z_.]{1,60}=-?\d{1,9}(\.\d{1,9})?")  # what a client may add to the name of a recipe

@@ -57,7 +57,7 @@ def busy(message: str, code: str) -> Problem:
 
 
 def problem_of(error: ForetellError, param: str | None = None) -> Problem:
-    """Return what a client is told about an error of this library; a model that fails is the server's fault."""
+    """Return the problem that a client sees for an error of this library; a failing model is the server's fault."""
     if isinstance(error, ModelError):
         return Problem(500, str(error), code="model_error")
     if isinstance(error, VocabularyError):

@@ -30,7 +30,7 @@ ROLES = ("assistant", "developer", "system", "user")
 
 
 class DecisionOptions(msgspec.Struct, kw_only=True):
-    """What both dialects share: the model, and Foretell's own parameters."""
+    """The parameters of both formats: the model, and Foretell's own parameters."""
 
     model: Name
     recipe: Name | None = None
@@ -74,7 +74,7 @@ def _read_message(where: str, message: Any) -> dict[str, Any]:
         raise _refuse(f"{where} must be a message, got {show(message)}", "input")
     kind = message.get("type", "message")
     if kind != "message":
-        raise _refuse(f"{where} is a {kind}, which is not served; only messages are", "input")
+        raise _refuse(f"{where} is a {kind}, which is not supported; only messages are", "input")
     _check_keys(where, message, ("content", "phase", "role", "type"))
     if message.get("role") not in ROLES:
         raise _refuse(f"{where}: role must be one of {', '.join(ROLES)}, got {show(message.get('role'))}", "input")
@@ -96,7 +96,7 @@ def _read_part(where: str, part: Any, param: str) -> str:
         _check_keys(where, part, ("data", "type"))
         return _write(part.get("data"))
     if not isinstance(kind, str) or kind not in TEXT_PARTS:
-        raise _refuse(f"{where} is {show(kind or part)}, which is not served; text and JSON are", param)
+        raise _refuse(f"{where} is {show(kind or part)}, which is not supported; only text and JSON are", param)
     _check_keys(where, part, (TEXT_PARTS[kind], "type"))
     text = part.get(TEXT_PARTS[kind])
     if not isinstance(text, str):
@@ -130,7 +130,7 @@ def read_questions(body: DecisionBody | SystemOneBody) -> dict[str, Question]:
         name = one.get("name") or f"q{place + 1}"
         if not isinstance(name, str) or name in made:
             raise _refuse(
-                f"questions[{place}]: the name {show(name)} must be a text that no other one has", "questions"
+                f"questions[{place}]: the name {show(name)} must be a text that no other question has", "questions"
             )
         made[name] = _read_question(f"questions[{place}]", one, _ask_openai)
     return made
@@ -172,7 +172,7 @@ def _read_question(where: str, one: Any, read: Callable[[str, dict[str, Any]], Q
         raise problem_of(type(error)(f"{where}: {error}"), "questions") from None
     except (AttributeError, KeyError, TypeError) as error:
         raise _refuse(
-            f"{where} has not the shape of a {show(one.get('type'))} question: {error}", "questions"
+            f"{where} does not have the shape of a {show(one.get('type'))} question: {error}", "questions"
         ) from None
 
 
@@ -233,7 +233,7 @@ def probabilities_of(answer: AnyAnswer) -> Mapping[Any, float]:
 
 
 def _confidence(answer: ChoiceAnswer | ScoreAnswer) -> float:
-    """Return the confidence that belongs to the probabilities which are sent."""
+    """Return the confidence that belongs to the probabilities in the response."""
     p = np.array(list(probabilities_of(answer).values()))
     return choice_confidence(p) if isinstance(answer, ChoiceAnswer) else score_confidence(p)
 
@@ -293,7 +293,7 @@ def describe_decision(decision: Decision) -> dict[str, Any]:
 
 
 def describe_answer(one: AnyAnswer) -> dict[str, Any]:
-    """Return how an answer came about."""
+    """Return details of how an answer was found."""
     return {
         "gap": round(one.gap, 4),
         "label_mass": None if one.label_mass is None else round(one.label_mass, 4),

@@ -57,7 +57,7 @@ class Answering(Protocol):
 def prepare_answer(
     dialect: Dialect, kind: type[ChatBody | CompletionBody], service: Service, raw: bytes
 ) -> Callable[[], Answering]:
-    """Check a body, and return what makes its answer in an event loop. Raises Problem if it is refused."""
+    """Check a body, and return a function that makes its answer in an event loop. Raises Problem if it is refused."""
     body, notes = read_body(raw, kind)
     if isinstance(body, ChatBody) and (schema := body.schema) is not None:
         return prepare_object(service, body, schema, notes)
@@ -109,7 +109,7 @@ def _took_too_long(service: Service) -> Problem:
 
 
 def _close(service: Service, route: str, answer: Answering | None, outcome: str, began: float, scope: Scope) -> None:
-    """Drop what is left of a request, count it, and describe it for the log."""
+    """Drop the unfinished parts of a request, count the request, and describe it for the log."""
     service.metrics.requests.labels(route, outcome).inc()
     service.metrics.latency.observe(time.perf_counter() - began)
     if answer is None:
@@ -119,7 +119,7 @@ def _close(service: Service, route: str, answer: Answering | None, outcome: str,
 
 
 async def _unless_left(request: Request, work: Awaitable[T]) -> T:
-    """Return the result of some work. Raises ClientDisconnect, and cancels the work, if the client leaves.
+    """Return the result of some work. If the client disconnects, cancels the work and raises ClientDisconnect.
 
     The body has been read, so the only message that can still arrive is the disconnect.
     """

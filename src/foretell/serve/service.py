@@ -1,4 +1,4 @@
-"""What the routes share: the engine, the worker, the offers and the limits, and how a body becomes choices."""
+"""The objects that all routes share (engine, worker, offers, limits), and the conversion of a body to choices."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WRITES_ALONE = ("ByteLevel", "ByteFallback", "Metaspace")  # decoders that write
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a server accepts. More is refused with a 4xx that names the limit."""
+    """The limits of a server. Requests beyond them are refused with a 4xx that names the limit."""
 
     max_batch: int = 8  # requests that are decoded at the same time
     max_waiting: int = 256  # requests that wait for that

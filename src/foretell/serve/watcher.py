@@ -1,4 +1,4 @@
-"""Copies what a request wants to see of its steps. It runs in the thread that decodes, so it does little."""
+"""Copies the data of each step that a request shows. It runs in the thread that decodes, so it does little work."""
 
 from __future__ import annotations
 

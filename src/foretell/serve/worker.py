@@ -28,7 +28,7 @@ LOG = logging.getLogger("foretell.serve")
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A request on its way through the worker."""
+    """A request that the worker has accepted, and its state."""
 
     request: Request
     template: RequestTemplate
@@ -43,7 +43,7 @@ class Ticket:
 
 
 class Worker:
-    """Decodes requests in a thread of its own, all through one scheduler."""
+    """Decodes requests in its own thread, all through one scheduler."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Worker:
             if len(kinds | self._kinds.keys()) > max(self.max_groups, len(self._kinds)):
                 raise busy(
                     f"requests of {len(self._kinds)} different recipes and windows are being decoded, and at most "
-                    f"{self.max_groups} may be; use a recipe that others use, or try again",
+                    f"{self.max_groups} are allowed; use a recipe that other requests use, or try again later",
                     "too_many_recipes",
                 )
             if not self.load:
@@ -241,4 +241,4 @@ class Worker:
 
 
 def _ignore(_: Event) -> None:
-    """Take an event that nobody reads."""
+    """Ignore an event that nobody reads."""

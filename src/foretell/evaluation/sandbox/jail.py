@@ -5,7 +5,7 @@ a model wrote. The *tests* process runs the tests and decides the verdict; it ne
 program's functions by writing requests to a pipe, and reads back plain values, which it builds itself. So whatever the
 program does to its own interpreter changes only the values that it returns.
 
-This file is a program of its own and imports only the standard library.
+This file is a separate program and imports only the standard library.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def find_last(regex: str, group: int | None, text: str) -> tuple[int, int] | Non
     try:
         answer = SEARCHER.ask(question) or SEARCHER.ask(question)  # again, because something else may have killed it
     except OSError as error:
-        raise RecipeError(f"region=pattern searches in a process of its own, which cannot start: {error}") from error
+        raise RecipeError(f"region=pattern searches in a separate process, which cannot start: {error}") from error
     if answer is None:
         raise RecipeError(
             f"the region's pattern {show(regex)} was given up: the search of a text of {len(text)} characters took "

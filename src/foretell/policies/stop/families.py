@@ -1,6 +1,6 @@
-"""Nested families of stopping rules, each indexed by one number, from the safest member to the boldest.
+"""Nested families of stopping rules, each indexed by one number, from the safest member to the fastest.
 
-Nested: when a member stops, every bolder member has already stopped. So risk and speed rise together along a family
+Nested: when a member stops, every faster member has already stopped. So risk and speed rise together along a family
 (except where an answer becomes right again), and many safe rules pass before the first failure. The guarantee does not
 depend on nesting (see `risk`). The grids are fixed here, before any data is seen.
 """
