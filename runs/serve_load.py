@@ -2,14 +2,14 @@
 
     python runs/serve_load.py                                  # about 25 minutes on two idle cores
     python runs/serve_load.py --requests 40 --rounds 1 --soak 1 --clients 40      # a look
-    python runs/serve_load.py --only speed                     # 15 minutes; the page keeps the numbers of the soak
+    python runs/serve_load.py --only speed                     # 15 minutes; the page keeps its other numbers
 
 A note on the conditions can also be added later: write it to "note" in serve.json, and run runs/pages.py serve.
 
 First a soak: mixed recipes, half of the clients stream, and a fifth leaves early. Every answer is compared with
-`Engine.generate` of the request alone; afterwards nothing may be left in the server. Then speed: the same requests by
-`Engine.generate` on the whole list, by the server, and by a server that decodes one at a time; all take turns. Only
-the speed needs an idle machine.
+`Engine.generate` of the request alone; afterwards nothing may be left in the server. Then accuracy: how many problems
+of every task the server solves under each recipe. Then speed: the same requests by `Engine.generate` on the whole
+list, by the server, and by a server that decodes one at a time; all take turns. Only the speed needs an idle machine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MIXED = (*RECIPES, "prophet stop.reduce=min", "prophet")  # what the server offe
 BATCH = 8
 LEAVING = 0.2  # share of the clients that leave early
 SOAK_PROMPTS = 5  # per task
-PARTS = ("soak", "speed")
+PARTS = ("soak", "accuracy", "speed")
 NAIVE_SCRIPT = Path(__file__).parent / "serve_naive.py"
 
 __all__ = ["draw", "view"]  # of the page
@@ -133,18 +133,40 @@ def make_ways(engine: Engine, server: Server, naive: Server, options: argparse.N
     return {GENERATE: generate, SERVER: ask(server.url), NAIVE: ask(naive.url)}
 
 
-def grade(examples: Sequence[Example], texts: Sequence[str | None], like: Completion) -> list[bool]:
+def count_right(engine: Engine, server: Server, options: argparse.Namespace) -> dict[str, Any]:
+    """Return how many problems of every task the server solves under each recipe, and how they differ from `full`."""
+    found: dict[str, Any] = {}
+    for task in TASKS:
+        examples = BUNDLED[task].examples(None, options.problems, SEED)
+        like = engine.generate(str(examples[0].prompt), recipe=BEST, layout=task)
+        right = {}
+        for recipe in RECIPES:
+            load = run_load(server.url, [Ask(str(one.prompt), task, recipe) for one in examples], options.clients)
+            right[recipe] = grade(task, examples, [one.text for one in load.answers], like)
+            print(f"  {task}, {recipe}: {sum(right[recipe])} of {len(examples)} are right", flush=True)
+        found[task] = {
+            recipe: {
+                "right": sum(mine),
+                "lost": sum(full and not one for full, one in zip(right[FULL], mine, strict=True)),
+                "won": sum(one and not full for full, one in zip(right[FULL], mine, strict=True)),
+            }
+            for recipe, mine in right.items()
+        }
+    return {"problems": options.problems, "tasks": found}
+
+
+def grade(task: str, examples: Sequence[Example], texts: Sequence[str | None], like: Completion) -> list[bool]:
     """Return which answers are right; `like` is any completion, whose text is replaced."""
-    task = BUNDLED[TASK]
+    benchmark = BUNDLED[task]
     return [
-        task.grade(one, task.extract(replace(like, text=text or ""))) for one, text in zip(examples, texts, strict=True)
+        benchmark.grade(one, benchmark.extract(replace(like, text=text or "")))
+        for one, text in zip(examples, texts, strict=True)
     ]
 
 
 def compare(engine: Engine, server: Server, naive: Server, options: argparse.Namespace) -> dict[str, Any]:
     """Time the three ways under each recipe, in turns; `full`, which takes longest, in the first round only."""
-    examples = BUNDLED[TASK].examples(None, options.requests, SEED)
-    prompts = [str(one.prompt) for one in examples]
+    prompts = [str(one.prompt) for one in BUNDLED[TASK].examples(None, options.requests, SEED)]
     ways = make_ways(engine, server, naive, options)
     for send in ways.values():
         send(BEST, prompts[: 2 * BATCH])  # warms up
@@ -156,22 +178,12 @@ def compare(engine: Engine, server: Server, naive: Server, options: argparse.Nam
             made = ways[way](recipe, prompts)
             made_before.append(made)
             print(f"  {turn + 1}: {recipe}, {way}: {len(prompts) / made.seconds:.1f} requests/s", flush=True)
-    like = engine.generate(prompts[0], recipe=BEST, layout=TASK)
-    right = {key: grade(examples, made[0].texts, like) for key, made in turns.items()}
-    pairs = list(zip(right[FULL, SERVER], right[BEST, SERVER], strict=True))
-    described = {
-        recipe: {
-            way: describe(turns[recipe, way], turns[recipe, GENERATE][0].texts)
-            | {"accuracy": sum(right[recipe, way]) / len(prompts)}
-            for way in ways
-        }
-        for recipe in RECIPES
-    }
     names = ("clients", "requests", "rounds")
     return {name: getattr(options, name) for name in names} | {
-        "recipes": described,
-        "lost": pairs.count((True, False)),  # answers that are right under `full` only
-        "won": pairs.count((False, True)),
+        "recipes": {
+            recipe: {way: describe(turns[recipe, way], turns[recipe, GENERATE][0].texts) for way in ways}
+            for recipe in RECIPES
+        }
     }
 
 
@@ -193,16 +205,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=200, help="at the same time (default: 200)")
     parser.add_argument("--requests", type=int, default=200, help="of the comparison of speed (default: 200)")
+    parser.add_argument("--problems", type=int, default=500, help="per task, of the accuracy (default: 500)")
     parser.add_argument("--rounds", type=int, default=3, help="of the comparison of speed (default: 3)")
     parser.add_argument("--soak", type=int, default=6, help="rounds of mixed requests, one per client (default: 6)")
-    parser.add_argument("--only", choices=PARTS, help="measure this part, and keep the other's published numbers")
+    parser.add_argument("--only", choices=PARTS, help="measure this part, and keep the published numbers of the others")
     parser.add_argument("--note", help="what a reader has to know about the conditions of a measurement")
     parser.add_argument("--no-packed", dest="packed", action="store_false", help="matrices as they are stored")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.model, options.own = BUNDLED_MODEL, True
-    if min(options.clients, options.requests, options.rounds, options.soak) < 1:
-        raise RequestError("--clients, --requests, --rounds and --soak must be at least 1")
+    if min(options.clients, options.requests, options.problems, options.rounds, options.soak) < 1:
+        raise RequestError("--clients, --requests, --problems, --rounds and --soak must be at least 1")
     options.out.mkdir(parents=True, exist_ok=True)
     mpl.use("Agg")
     parts = (read_parts(options.out) if options.only else {}) | measure(options)
@@ -217,16 +230,19 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     engine.use_threads()
     parts: dict[str, Any] = {}
     with serve(options) as server, start_server(str(NAIVE_SCRIPT), BUNDLED_MODEL, *packing(options)) as naive:
-        if options.only != "speed":
-            parts["soak"] = soak(engine, server, options)
-        if options.only != "soak":
-            parts["speed"] = compare(engine, server, naive, options)
+        ways: dict[str, Callable[[], dict[str, Any]]] = {
+            "soak": lambda: soak(engine, server, options),
+            "accuracy": lambda: count_right(engine, server, options),
+            "speed": lambda: compare(engine, server, naive, options),
+        }
+        for part in (options.only,) if options.only else PARTS:
+            parts[part] = ways[part]()
         server.wait_until_idle()
     return parts
 
 
 def read_parts(folder: Path) -> dict[str, Any]:
-    """Return the numbers of both parts that are published in a folder, and the note on them."""
+    """Return the numbers of the parts that are published in a folder, and the note on them."""
     file = folder / "serve.json"
     found = json.loads(file.read_text(encoding="utf8")) if file.exists() else {}
     return {name: found[name] for name in (*PARTS, "note") if name in found}

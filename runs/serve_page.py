@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from foretell.evaluation.intervals import paired_difference
-from page import Numbers, number, percent, times
+from page import Numbers, change, number, percent, points, times
 
 GENERATE, SERVER, NAIVE = "Engine.generate", "server", "one at a time"
 COLOURS = {GENERATE: "0.7", SERVER: "tab:green", NAIVE: "tab:red"}
@@ -22,40 +22,64 @@ Part = Mapping[str, Any]
 
 def view(numbers: Numbers) -> dict[str, Any]:
     """Return the tables and goals of the parts that were measured."""
-    speed = view_speed(numbers["speed"]) if "speed" in numbers else {}
-    return speed | (view_soak(numbers["soak"]) if "soak" in numbers else {})
+    views = {"speed": view_speed, "accuracy": view_accuracy, "soak": view_soak}
+    made = [show(numbers[part]) for part, show in views.items() if part in numbers]
+    found = {name: value for one in made for name, value in one.pop("found", {}).items()}
+    goals = {
+        name: {"least": least, "found": found[name], "reached": found[name] >= least}
+        for name, least in GOALS.items()
+        if name in found
+    }
+    return {"goal": goals} | {name: value for one in made for name, value in one.items()}
 
 
 def view_speed(speed: Part) -> dict[str, Any]:
-    """Return what was reached of each goal, and the rows of the table."""
-    recipes, lost, won, count = (speed[name] for name in ("recipes", "lost", "won", "requests"))
+    """Return what was found for each goal, and the rows of the table."""
+    recipes = speed["recipes"]
     served = recipes[BEST][SERVER]["rate"]
     beside = {recipe: ways[SERVER]["rate"] / ways[GENERATE]["rate"] for recipe, ways in recipes.items()}
-    found = {
-        "beside": min(beside.values()),
-        "alone": served / recipes[BEST][NAIVE]["rate"],
-        "full": served / recipes[FULL][NAIVE]["rate"],
-        "gain": (won - lost) / count,
-    }
     return {
-        "goal": {
-            name: {"least": least, "found": found[name], "reached": found[name] >= least}
-            for name, least in GOALS.items()
+        "found": {
+            "beside": min(beside.values()),
+            "alone": served / recipes[BEST][NAIVE]["rate"],
+            "full": served / recipes[FULL][NAIVE]["rate"],
         },
         "worst": min(beside, key=lambda recipe: beside[recipe]),
-        "interval": paired_difference(lost, won, count),
         "speed_rows": [
             _speed_row(recipe, way, one, recipes) for recipe, ways in recipes.items() for way, one in ways.items()
         ],
     }
 
 
+def view_accuracy(accuracy: Part) -> dict[str, Any]:
+    """Return the difference to full decoding, and one row per task and recipe."""
+    tasks, problems = accuracy["tasks"], accuracy["problems"]
+    total = {
+        recipe: {name: sum(one[recipe][name] for one in tasks.values()) for name in ("right", "lost", "won")}
+        for recipe in next(iter(tasks.values()))
+    }
+    count, best = problems * len(tasks), total[BEST]
+    rows = [(task, recipe, one, problems) for task, recipes in tasks.items() for recipe, one in recipes.items()]
+    rows += [("all", recipe, one, count) for recipe, one in total.items()]
+    return {
+        "found": {"gain": (best["won"] - best["lost"]) / count},
+        "interval": paired_difference(best["lost"], best["won"], count),
+        "answers": count,
+        "accuracy_rows": [_accuracy_row(*row) for row in rows],
+    }
+
+
+def _accuracy_row(task: str, recipe: str, one: Part, count: int) -> list[str]:
+    gain = (one["won"] - one["lost"]) / count
+    shown = f"{change(gain)} ({points(paired_difference(one['lost'], one['won'], count))})"
+    return [task, f"`{recipe}`", str(count), percent(one["right"] / count), "-" if recipe == FULL else shown]
+
+
 def _speed_row(recipe: str, way: str, one: Part, recipes: Part) -> list[str]:
     latencies = ("-" if one[level] is None else number(one[level]) for level in ("p50", "p99"))
     return [
         f"`{recipe}`", way, number(one["rate"]), f"{one['rate'] / recipes[FULL][NAIVE]['rate']:.1f}x",
-        times(one["rate"] / recipes[recipe][GENERATE]["rate"]), *latencies, percent(one["accuracy"]),
-        percent(one["same"]),
+        times(one["rate"] / recipes[recipe][GENERATE]["rate"]), *latencies, percent(one["same"]),
     ]  # fmt: skip
 
 

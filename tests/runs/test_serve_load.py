@@ -55,7 +55,7 @@ def test_a_page_is_made(modules: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(script, "TASKS", ("sudoku", "choice"))
     monkeypatch.setattr(script, "serve", lambda _: listen(modules, app(engine)))
     monkeypatch.setattr(script, "start_server", lambda *_: listen(modules, modules.serve_naive.naive(engine)))
-    words = "--requests 3 --rounds 1 --soak 2 --clients 6 --no-packed --out"
+    words = "--requests 3 --problems 4 --rounds 1 --soak 2 --clients 6 --no-packed --out"
     monkeypatch.setattr(sys, "argv", ["serve_load", *words.split(), str(tmp_path)])
     script.main()
     found = json.loads((tmp_path / "serve.json").read_text())
@@ -65,6 +65,8 @@ def test_a_page_is_made(modules: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(one["answered"] + one["left"] == 6 for one in found["soak"]["rounds"])
     assert sum(one["different"] for one in found["soak"]["rounds"]) == 0
     assert all(one["same"] == 1.0 for ways in found["speed"]["recipes"].values() for one in ways.values())
+    right = {task: [one["right"] for one in recipes.values()] for task, recipes in found["accuracy"]["tasks"].items()}
+    assert right == {"sudoku": [4, 4, 4], "choice": [4, 4, 4]}
     assert "12 requests in 2 rounds" in page
     assert "| `swift` | one at a time |" in page
     assert "[serve](serve.md)" in (tmp_path / "README.md").read_text()
@@ -135,18 +137,24 @@ def test_a_server_that_cannot_start_says_why(modules: Any) -> None:
 
 def test_goals_that_are_missed_are_said(modules: Any) -> None:
     page = modules.serve_page
-    one = {"rate": 10.0, "p50": None, "p99": None, "accuracy": 1.0, "same": 1.0}
+    one = {"rate": 10.0, "p50": None, "p99": None, "same": 1.0}
     recipes = {name: {way: dict(one) for way in page.COLOURS} for name in ("full", "swift stop=never", "swift")}
-    speed = {"clients": 1, "rounds": 1, "recipes": recipes, "lost": 1, "won": 0, "requests": 200}
+    speed = {"clients": 1, "rounds": 1, "recipes": recipes, "requests": 200}
+    equal = {"right": 90, "lost": 0, "won": 0}
+    counts = {"full": equal, "swift stop=never": equal, "swift": {"right": 90, "lost": 1, "won": 1}}
+    accuracy = {"problems": 100, "tasks": {"word": counts, "choice": counts}}
+    numbers = {"packed": True, "batch": 8, "speed": speed, "accuracy": accuracy}
 
     def reached() -> list[bool]:
-        return [one["reached"] for one in page.view_speed(speed)["goal"].values()]
+        return [one["reached"] for one in page.view(numbers)["goal"].values()]
 
     assert reached() == [True, False, False, True]
     recipes["swift"][page.SERVER]["rate"] = 130.0
-    speed["lost"] = 2
+    counts["swift"]["lost"] = 2
     assert reached() == [True, True, True, False]
     recipes["full"][page.SERVER]["rate"] = 7.9
-    text = modules.page.render("serve", {"packed": True, "batch": 8, "speed": speed})
+    text = modules.page.render("serve", numbers)
     assert "worst recipe (`full`) | at least 0.8x | 0.79x | **no** |" in text
-    assert "| at least -0.5 | -1.0 (-3.6 to +0.9) | **no** |" in text
+    assert "n = 200 | at least -0.5 | -1.0 (-4.2 to +1.8) | **no** |" in text
+    assert "| word | `swift` | 100 | 90.0 | -1.0 (-6.1 to +3.7) |" in text
+    assert "| all | `swift` | 200 | 90.0 | -1.0 (-4.2 to +1.8) |" in text
