@@ -217,6 +217,19 @@ def test_an_address_where_nothing_listens_fails_before_ray_tries_it(ray: FakeRay
     assert not ray.inits
 
 
+def test_the_address_of_a_cluster_that_was_killed_fails_before_ray_tries_it(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = ModuleType("ray._private.services")
+    services.get_ray_address_from_environment = lambda address, folder: "127.0.0.1:1"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray._private.services", services)
+    with pytest.raises(RequestError, match=r"^there is no Ray cluster at '127\.0\.0\.1:1' "):
+        actors().connect("auto")
+    assert not ray.inits
+    actors().connect("local")
+    assert len(ray.inits) == 1
+
+
 def test_sigterm_still_ends_the_command(ray: FakeRay) -> None:
     before = signal.getsignal(signal.SIGTERM)
     actors().connect("auto")

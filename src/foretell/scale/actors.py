@@ -40,8 +40,9 @@ def connect(address: str) -> None:
 
 
 def _connect(address: str) -> None:
-    if address not in NO_CLUSTER:
-        _check_reachable(address)
+    known = _find_noted() if address == "auto" else None if address == LOCAL else address
+    if known is not None:
+        _check_reachable(known)
     local = {"include_dashboard": False} if address == LOCAL else {}
     for left in reversed(range(TRIES if address == LOCAL else 1)):
         try:
@@ -54,6 +55,19 @@ def _connect(address: str) -> None:
                 ) from None
         else:
             return
+
+
+def _find_noted() -> str | None:
+    """Return the address that Ray connects to for "auto", which may be that of a cluster that was killed."""
+    try:
+        from ray._private.services import get_ray_address_from_environment  # noqa: PLC0415  may not be there
+    except ImportError:  # private to Ray
+        return None
+    try:
+        noted: str | None = get_ray_address_from_environment("auto", None)
+    except ConnectionError:  # none is noted, and Ray says so at once
+        return None
+    return noted
 
 
 def _check_reachable(address: str) -> None:
