@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,7 +63,7 @@ class CalibratedRow:
     ranking: tuple[float | None, ...]  # how well right answers rank above wrong ones: before, after, by thinking
     floor: tuple[float, float]  # that a perfectly calibrated model has on so many answers: mean, and 95th percentile
     covered: float
-    binomial: Interval  # of the answers tested, around what was found
+    binomial: Interval  # around what was found
     expected: Interval  # in which the coverage is found with 95% probability if the promise is exact
     splits: Interval  # the middle 95% of random splits
     mean_covered: float
@@ -111,12 +111,12 @@ def summarise(
         temperature = fit_temperature([np.array(item["p"]) for item in rows], right)
         softened = [soften(np.maximum(item["p"], 1e-12), temperature) for item in items]
         sets = [made.select(np.array(item["p"])) for item in items]
-        covered = sum(item["right"] in chosen for item, chosen in zip(items, sets, strict=True))
+        covered, covered_interval = cover(tested, sets)
         more = {
             "temperature": temperature,
             "error_after": calibration_error([float(p.max()) for p in softened], hits.tolist()),
-            "covered": covered / len(items),
-            "covered_interval": exact(covered, len(items)),
+            "covered": covered,
+            "covered_interval": covered_interval,
             "size": float(np.mean([len(chosen) for chosen in sets])),
             "mean_covered": float(np.mean(split_coverages([*tested, *learned], len(learned)))),
         }
@@ -144,6 +144,17 @@ def _inputs(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     return [place for place, row in enumerate(rows) for _ in row["items"]]
 
 
+def cover(rows: Sequence[Mapping[str, Any]], sets: Iterable[Collection[int]]) -> tuple[float, Interval]:
+    """Return the mean share of a problem's answers whose right label is in the set, and a binomial interval of it.
+
+    Answers of one problem depend on each other, so the interval counts problems. The conformal promise is for an answer
+    that is drawn from another problem, so every problem counts once.
+    """
+    found = iter(sets)
+    share = float(np.mean([np.mean([item["right"] in next(found) for item in row["items"]]) for row in rows]))
+    return share, exact(round(share * len(rows)), len(rows))
+
+
 def split_coverages(rows: Sequence[Mapping[str, Any]], calibration: int) -> list[float]:
     """Return the coverage of conformal sets in each of some random splits of the problems."""
     rng = np.random.default_rng(0)
@@ -154,7 +165,7 @@ def split_coverages(rows: Sequence[Mapping[str, Any]], calibration: int) -> list
         learned, tested = mixed[:calibration], mixed[calibration:]
         inputs = [place for place, part in enumerate(learned) for _ in part]
         bound = find_quantile([score for part in learned for score in part], COVERAGE, inputs)
-        shares.append(float(np.mean([score <= bound + 1e-12 for part in tested for score in part])))
+        shares.append(float(np.mean([np.mean(np.array(part) <= bound + 1e-12) for part in tested])))
     return shares
 
 
@@ -202,7 +213,7 @@ def check_calibration(
         for change in (lambda p, _: soften(p, temperature), lambda p, _: doubting.apply(p), made.apply)
     )
     sets = [made.select(np.array(item["p"])) for item in items]
-    covered = sum(item["right"] in chosen for item, chosen in zip(items, sets, strict=True))
+    covered, binomial = cover(tested, sets)
     shares = split_coverages([*tested, *learned], len(learned))
     return CalibratedRow(
         task=task,
@@ -223,8 +234,8 @@ def check_calibration(
         ),
         error_after=calibration_error(after, hits),
         floor=find_floor(after),
-        covered=covered / len(items),
-        binomial=exact(covered, len(items)),
+        covered=covered,
+        binomial=binomial,
         expected=expect_coverage(len(learned), len(tested)),
         splits=Interval(float(np.quantile(shares, 0.025)), float(np.quantile(shares, 0.975))),
         mean_covered=float(np.mean(shares)),
