@@ -70,7 +70,7 @@ TASK = "word"
 CHECKED = {"full": "full", "prophet": "prophet stop.reduce=min", "swift": "swift"}  # on the bundled model
 QUICK = "swift"  # the recipe of the check with arrivals
 # The queues whose steps the cost model is fitted to: recipe, number of requests, batch size.
-FITTED = (("full", 12, 12), ("prophet", 12, 12), ("swift", 32, 4), ("swift", 32, 16))
+FITTED = (("full", 8, 8), ("full", 16, 16), ("prophet", 16, 16), ("swift", 32, 4), ("swift", 32, 8), ("swift", 32, 16))
 BATCH = 16  # of the check
 LOAD = 0.7  # of the check with arrivals
 AHEAD = 256  # `lookahead` and `patience` of `Engine.scheduler`

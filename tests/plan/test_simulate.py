@@ -251,7 +251,7 @@ def test_arrivals() -> None:
         simulate([Server(second)], [job(1)] * 2, [0])
 
 
-TRUTH = FittedCost((1e-3, 2e-3, 3e-6, 1e-8, 0.0, 4e-3, 5e-4, 6e-4))
+TRUTH = FittedCost((1e-3, 2e-3, 3e-6, 0.0, 4e-6, 5e-6, 1e-8, 0.0, 4e-3, 5e-4, 6e-4))
 
 
 def draw_steps(count: int, rng: np.random.Generator) -> list[BatchStep]:
@@ -270,7 +270,7 @@ def test_a_fit_finds_the_coefficients() -> None:
     found = fit(steps, [TRUTH(one) for one in steps])
     assert len(FEATURES) == len(features(steps[0])) == len(found.coefficients)
     assert found.coefficients == pytest.approx(TRUTH.coefficients, rel=1e-3, abs=1e-9)
-    with pytest.raises(RequestError, match="at least 8 steps, got 3"):
+    with pytest.raises(RequestError, match="at least 11 steps, got 3"):
         fit(steps[:3], [1.0] * 3)
 
 

@@ -12,7 +12,10 @@ from foretell.extras import require_extra
 from foretell.plan.roofline import Roofline
 from foretell.plan.simulate import BatchStep
 
-FEATURES = ("step", "pass", "column", "attention", "logits", "join", "joined row", "left row")
+# Columns of a pass above which each further one may cost more, because the activations fill another level of cache.
+BREAKS = (256, 512, 1024)
+ABOVE = tuple(f"column above {one}" for one in BREAKS)
+FEATURES = ("step", "pass", "column", *ABOVE, "attention", "logits", "join", "joined row", "left row")
 ROUNDS = 10  # of a fit; each takes the errors relative to the times of the round before
 
 
@@ -42,10 +45,12 @@ class FittedCost:
 
 def features(step: BatchStep) -> tuple[float, ...]:
     """Return the numbers in `FEATURES` of one step."""
+    sizes = [one.rows * one.columns for one in step.passes]
     return (
         1.0,
         float(len(step.passes)),
-        float(sum(one.rows * one.columns for one in step.passes)),
+        float(sum(sizes)),
+        *(float(sum(max(0, size - most) for size in sizes)) for most in BREAKS),
         float(sum(one.rows * one.columns * one.attended for one in step.passes)),
         float(sum(one.read for one in step.passes)),
         float(step.joined > 0),
