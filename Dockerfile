@@ -2,7 +2,7 @@
 FROM python:3.11-slim
 ARG PIP_INDEX_URL
 WORKDIR /app
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
 COPY src ./src
 RUN pip install --no-cache-dir --constraint constraints.txt torch \
     && pip install --no-cache-dir --constraint constraints.txt ".[server]" \

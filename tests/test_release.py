@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -52,3 +54,17 @@ def test_classifiers_name_the_python_that_runs_the_tests() -> None:
     versions = re.findall(r":: (3\.\d+)", " ".join(project["classifiers"]))
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in versions
     assert project["requires-python"] == f">={versions[0]}"
+
+
+def test_the_package_builds_from_what_the_dockerfile_copies(tmp_path: Path) -> None:
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
+    copied = re.findall(r"(?m)^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text())
+    names = [name for line in copied for name in line.split()]
+    assert set(names) == allowed
+    for name in names:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, tmp_path)
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=tmp_path, check=True)
+    assert len([*tmp_path.glob("dist/foretell-*.whl")]) == 1
