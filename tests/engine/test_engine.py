@@ -90,7 +90,7 @@ BAD: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (PROMPT, {"stop": f"any(prophet, {LOST})"}, StorageError, "cannot read the judge nowhere.json: No such file"),
     (PROMPT, {"recipe": "full region=pattern"}, RecipeError, "region needs pattern's regex: pattern(regex=...)"),
     (3, SMALL, RequestError, "a string, a list of messages or a list of token ids, got int"),
-    ([5], {**SMALL, "chat": True}, RequestError, "chat=True puts text into the chat template; token ids are taken as"),
+    ([5], {**SMALL, "chat": True}, RequestError, "chat=True formats text with the chat template; token ids are used"),
     (
         [{"role": "user", "content": "Tom"}],
         {**SMALL, "chat": False},

@@ -27,7 +27,7 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_both_parts_make_a_page(fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"full": "full steps=3", "prophet": "full steps=3 stop=prophet(tau=linear(-1,-1))", "swift": "swift"}
-    fitted = (("full", 2, 2), ("swift", 2, 1))
+    fitted = (("full", 2, 2), ("full", 4, 1))
     for name, value in {"TASK": "sudoku", "CHECKED": few, "FITTED": fitted, "BATCH": 2}.items():
         monkeypatch.setattr(fleet, name, value)
     monkeypatch.setattr(fleet, "REPLICAS", (1, 3))
