@@ -16,7 +16,7 @@ from rich.console import Console
 from scipy import stats
 
 from foretell.errors import RequestError, StorageError
-from foretell.evaluation.intervals import bootstrap, mcnemar, paired_difference, penalised_speedup, wilson
+from foretell.evaluation.intervals import bootstrap, exact, mcnemar, paired_difference, penalised_speedup, wilson
 from foretell.evaluation.records import Record, read_records, repair
 from foretell.evaluation.report import HEADINGS, Report, compare, count_levels, report
 from foretell.evaluation.sweep import expand_sweep
@@ -165,6 +165,12 @@ def test_wilson_on_known_values() -> None:
     for right, count, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611)):
         assert wilson(right, count) == pytest.approx((low, high), abs=5e-5)
     assert wilson(1, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+
+
+@pytest.mark.parametrize(("right", "count"), [(0, 1), (1, 1), (0, 300), (3, 300), (299, 300), (300, 300), (41, 9000)])
+def test_clopper_and_pearson(right: int, count: int) -> None:
+    expected = stats.binomtest(right, count).proportion_ci(0.95, method="exact")
+    assert exact(right, count) == pytest.approx((expected.low, expected.high), abs=1e-10)
 
 
 def test_mcnemar_is_exact() -> None:
