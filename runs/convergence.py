@@ -81,7 +81,9 @@ def classify_change(rise: float, before: tuple[float, float], after: tuple[float
     if up or down:
         return "agrees in direction" if up is (rise > 0) else "differs"
     most = 100 * (after[1] - before[0] if rise > 0 else before[1] - after[0])
-    return "differs, not half of it here" if most < abs(rise) / 2 else "not decided at this n"
+    return (
+        "differs, less than half of that change here" if most < abs(rise) / 2 else "not decided with this many problems"
+    )
 
 
 def view(numbers: Numbers) -> dict[str, Any]:

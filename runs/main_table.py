@@ -100,7 +100,9 @@ def classify_loss(base: ReportRow, row: ReportRow, worst: float) -> str:
         return "of too few right answers for a loss of that size"
     if row.difference_low >= worst:
         return WITHIN
-    return "a larger loss than any in the paper" if row.difference_high < worst else "not decided at this n"
+    return (
+        "a larger loss than any in the paper" if row.difference_high < worst else "not decided with this many problems"
+    )
 
 
 def classify_speed(row: ReportRow, slowest: float, fastest: float) -> str:
@@ -137,7 +139,9 @@ def view(numbers: Numbers) -> dict[str, Any]:
             for row in rows[1:3]
         ],
         "paper_headings": "benchmark"
-        + "".join(f" | {one}: {name}" for one in numbers["paper"] for name in ("full", "Prophet", "delta", "speedup")),
+        + "".join(
+            f" | {one}: {name}" for one in numbers["paper"] for name in ("full", "Prophet", "difference", "speedup")
+        ),
         "paper_rows": [
             [PAPER_NAMES[name], *(cell for one in numbers["paper"].values() for cell in _paper_cells(*one[name]))]
             for name in shown

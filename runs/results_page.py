@@ -16,32 +16,50 @@ FILE = "README.md"
 ABOUT = {  # in reading order
     "tiny": (
         "tiny_proof",
-        "The bundled model: accuracy, Prophet at several scales of the thresholds, the gap's scale.",
+        "The bundled model: accuracy, Prophet with its thresholds scaled up and down, the sizes of gaps.",
     ),
-    "main_table": ("main_table", "Main table: full, Prophet with the mean and the minimum gap, half the budget."),
-    "convergence": ("convergence", "When the right answer first appears, and when it stays."),
+    "main_table": (
+        "main_table",
+        "Full decoding, Prophet with the mean and the minimum gap, and half the steps: accuracy and speed.",
+    ),
+    "convergence": (
+        "convergence",
+        "The step at which the right answer first appears, and the step from which on it stays.",
+    ),
     "dynamics": ("dynamics", "One decoding, position by position and step by step, with its drafts."),
-    "last_change": ("last_change", "The last change of right and of wrong answers."),
-    "ablations": ("ablations", "Static budgets at two windows, remasking strategies, block lengths, schedules."),
-    "gap": ("gap", "How the gap grows, and how far the gap at the exit can be trusted."),
-    "methods": ("methods", "Every way to spend less, alone and with Prophet."),
-    "stack": ("stack", "The best stack of methods for each task, searched on other problems."),
-    "sdtt": ("sdtt", "Distilling (SDTT) and early commit, alone and together."),
+    "last_change": ("last_change", "The step at which right and wrong answers change for the last time."),
+    "ablations": (
+        "ablations",
+        "Prophet with other windows, orders of filling, block lengths and thresholds, and fixed smaller budgets.",
+    ),
+    "gap": ("gap", "How the gap grows during decoding, and how often a stop at a large gap gives the final answer."),
+    "methods": ("methods", "All methods, alone and with Prophet: accuracy, forward passes and time."),
+    "stack": ("stack", "The best combination of methods (stack) for each task, found on other problems."),
+    "sdtt": ("sdtt", "A model that was distilled to need half the steps (SDTT) and early commit, alone and together."),
     "found_regions": (
         "found_regions",
-        "Answers found in the draft against answers at a fixed place: speed, risk, cost.",
+        "Answers that are found in the draft, compared with answers at a fixed position: speed, risk, cost.",
     ),
-    "real_models": ("real_models", "Antibody models that others trained: what recipes save, and what they change."),
-    "bench": ("bench", "Speed: plain loops beside ours, the loop's own share, queues, memory, scaling."),
-    "serve": ("serve_load", "The server under load: requests per second, latencies, equal answers, memory."),
+    "real_models": (
+        "real_models",
+        "Published antibody models: what recipes save, and how much of the result they change.",
+    ),
+    "bench": (
+        "bench",
+        "Speed compared with plain loops, time outside the network, request queues, memory, and time by size.",
+    ),
+    "serve": (
+        "serve_load",
+        "The server under load: requests per second, latencies, memory, and whether its answers stay the same.",
+    ),
     "fleet": ("fleet", "Capacity: a simulated fleet beside the real scheduler, and GPUs for LLaDA-8B."),
     "certified": (
         "certified",
-        "Certified stopping: how often certificates hold over random splits, and how fast they are.",
+        "Certified stopping rules: how often certificates are wrong, and how many steps the rules save.",
     ),
     "validity": (
         "validity",
-        "Whether delta is kept where the risk is known: ladders, repeated looks, alarms and false alarms.",
+        "Simulations with known risk: how often certificates and alarms are wrong, compared with what is promised.",
     ),
     "tune": (
         "tune",
@@ -49,26 +67,26 @@ ABOUT = {  # in reading order
     ),
     "climb": (
         "climb",
-        "Speed that is earned from requests alone: what each rung costs, and how often a bad one is used.",
+        "`generate --risk`: how many requests each faster recipe takes to earn, and how often a bad one is used.",
     ),
     "decide": (
         "decide",
-        "Typed decisions: how many readings a label needs, and what its probability is worth.",
+        "Typed decisions: forward passes, accuracy, and how well the probabilities are calibrated.",
     ),
     "judge": (
         "judge",
-        "The learned judge beside gap, entropy and persistence at equal certified risk, and what it looks at.",
+        "The judge (a trained stopping rule) compared with other rules at equal certified risk, and its features.",
     ),
     "numerics": (
         "numerics",
-        "A rule calibrated in float32 on a model in bfloat16 or int8: with and without calibrating again.",
+        "Rules that were calibrated in float32, used in bfloat16 and int8, with and without calibrating again.",
     ),
 }
-BESIDE = "## Beside the paper"
+COMPARED = "## Compared with the paper"
 STATES = {  # heading in a page -> heading in the index
     "Agrees with the paper:": "## What agrees with the paper",
     "Differs from the paper:": "## What differs from the paper",
-    "Not decided by this many problems:": "## What is not decided by this many problems",
+    "Not decided with this many problems:": "## What is not decided with this many problems",
 }
 
 
@@ -76,7 +94,7 @@ def remarks(page: str) -> dict[str, list[str]]:
     """Return the lines of a page that compare it with the paper, by the heading that they are listed under."""
     found: dict[str, list[str]] = {heading: [] for heading in STATES}
     heading = ""
-    for line in page.partition(BESIDE)[2].partition("\n## ")[0].splitlines():
+    for line in page.partition(COMPARED)[2].partition("\n## ")[0].splitlines():
         if line in STATES:
             heading = line
         elif heading and line.startswith("- "):
@@ -92,11 +110,20 @@ def make_index(pages: dict[str, str]) -> str:
         "# Results",
         "",
         textwrap.fill(
-            "Every page is made from its numbers (JSON) by the script beside it, with a picture; each says what was "
-            "decoded live and what was replayed on traces. `make study` runs the scripts of the paper's study, `make "
-            "beyond` the others; `python runs/pages.py` makes pages again from their numbers. The same scripts take "
-            "another model and the public benchmarks: `--model FOLDER --tasks gsm8k mmlu`, with the files in "
-            "FORETELL_DATA.",
+            "The script in the last column measures the numbers of a page (NAME.json), and makes the page and its "
+            "picture from them. `make study` runs the scripts of the paper's study, `make beyond` the others; `python "
+            "runs/pages.py` makes pages again from the stored numbers. Most scripts accept another model and the "
+            "public benchmarks: `--model FOLDER --tasks gsm8k mmlu`, with the files in FORETELL_DATA.",
+            120,
+            break_on_hyphens=False,
+        ),
+        "",
+        textwrap.fill(
+            "The tasks of the bundled model are `word` (word problems), `choice` (multiple choice), `sudoku` (4x4 "
+            "Sudoku) and `countdown` (equations with three given numbers that reach a target). *Live* means that a "
+            "recipe was decoded; *replayed* means that its stopping rule was applied to the stored steps (the trace) "
+            "of a decoding that did not stop early. Differences in accuracy are in percentage points. The "
+            "[glossary](../glossary.md) explains other words.",
             120,
             break_on_hyphens=False,
         ),

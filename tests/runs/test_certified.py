@@ -120,7 +120,7 @@ def test_the_headline_is_not_the_family_named_after_looking(script: Any, found: 
     page = importlib.import_module("page").render("certified", numbers)
     (said,) = (line for line in page.splitlines() if line.startswith("- answer, word, at 1% / 95%"))
     assert "`prophet-min` (Prophet with its smallest gap) has 2.00x; `shared` 4." in said
-    assert "(reaches 2x); sched, named the fastest after looking, 16.00x" in said
+    assert "(reaches 2x); sched, the fastest family in hindsight, 16.00x" in said
     assert "`parallel + entropy`: 16.00x" in said
     assert page.count("over draws:") == page.count("over splits:") == 2
 

@@ -75,7 +75,7 @@ def test_the_page_names_goals_that_are_not_met(computed: Any) -> None:
     assert "within 0.5 points of full decoding at 3 forwards or fewer: met; `full` +0.0 points" in text
     assert "choice, calibration error at most 0.02 after calibration (`default`)" in text
     assert "after temperature (`default`)" not in text
-    assert "Head at least 3x less: not met; 2x at least" in text
+    assert "The logits of the labels take at least 3x less time than those of all tokens: not met; 2x at least" in text
     assert "| default |" in text
     assert "10.0x" in text
     assert "\n```\nforetell tune\nforetell decide\n```\n" in text

@@ -44,17 +44,17 @@ def describe(sdtt: Any) -> Callable[..., str]:
 
 def test_an_interval_that_leaves_out_0_does_not_overrule_the_test(describe: Callable[..., str]) -> None:
     assert describe("choice", 0, 4, -0.016, -0.002) == (
-        "- choice: -0.8 points (-1.6 to -0.2), 0 won and 4 lost, exact p 0.12: no difference is shown at this n "
+        "- choice: -0.8 points (-1.6 to -0.2), 0 won and 4 lost, exact p 0.12: no difference is shown "
         "(the interval leaves out 0, but rests on 4 pairs; the test decides)."
     )
     assert "contains 0" in describe("word", 10, 1, -0.001, 0.03), "nor does one that contains it"
 
 
 def test_where_both_agree_nothing_needs_to_be_said(describe: Callable[..., str]) -> None:
-    assert describe("word", 8, 15, -0.032, 0.004).endswith("exact p 0.21: no difference is shown at this n.")
+    assert describe("word", 8, 15, -0.032, 0.004).endswith("exact p 0.21: no difference is shown.")
     assert describe("word", 0, 20, -0.06, -0.02).endswith("exact p 0.00: distilling did harm.")
     assert describe("word", 20, 0, 0.02, 0.06).endswith("distilling helped.")
-    assert describe("sudoku", 2, 0, 0.0, 0.01).endswith("no difference is shown at this n."), "0 is contained"
+    assert describe("sudoku", 2, 0, 0.0, 0.01).endswith("no difference is shown."), "0 is contained"
 
 
 def test_a_small_p_is_not_nothing(sdtt: Any) -> None:

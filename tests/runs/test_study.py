@@ -167,8 +167,8 @@ def test_the_papers_ablations(run: Run, literate: Path, data: Path, tmp_path: Pa
     [
         (50.0, (0.2, 0.3), (0.4, 0.5), "agrees in direction"),
         (50.0, (0.4, 0.5), (0.2, 0.3), "differs"),
-        (50.0, (0.9, 1.0), (0.9, 1.0), "differs, not half of it here"),
-        (50.0, (0.1, 0.9), (0.2, 0.9), "not decided at this n"),
+        (50.0, (0.9, 1.0), (0.9, 1.0), "differs, less than half of that change here"),
+        (50.0, (0.1, 0.9), (0.2, 0.9), "not decided with this many problems"),
         (-50.0, (0.9, 1.0), (0.1, 0.2), "agrees in direction"),
         (0.1, (0.9, 1.0), (0.9, 1.0), "no clear change in either"),
         (0.1, (0.1, 0.2), (0.9, 1.0), "differs"),
@@ -185,8 +185,8 @@ def test_the_index_starts_with_what_agrees(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.syspath_prepend(str(RUNS))
     module = importlib.import_module("results_page")
     page = (
-        "# A\n- no remark\n## Beside the paper\nSome words.\n\nAgrees with the paper:\n\n- b\n\n"
-        "Differs from the paper:\n\n- a\n\nNot decided by this many problems:\n\n- c\n"
+        "# A\n- no remark\n## Compared with the paper\nSome words.\n\nAgrees with the paper:\n\n- b\n\n"
+        "Differs from the paper:\n\n- a\n\nNot decided with this many problems:\n\n- c\n"
     )
     text = module.make_index({"gap": page + "\n## Next\n- d", "own": "# Title\n"})
     order = ["What agrees", "- [gap](gap.md): b", "What differs", "- [gap](gap.md): a", "What is not decided", ": c"]

@@ -60,9 +60,10 @@ def calibrate(
         bool, Option("--grid", help="Show every rule of the family, not only those next to the chosen one.")
     ] = False,
 ) -> None:
-    """Choose the fastest stopping rule within a risk that you choose.
+    """Find the fastest stopping rule that keeps a chosen risk.
 
-    Writes the rule with its certificate. Safe to interrupt: run the same command again to resume.
+    The risk is the expected loss, such as the share of answers that change. Writes the rule with its certificate. Safe
+    to interrupt: run the same command again to resume.
 
     foretell calibrate tiny --task choice --limit 2000 --risk 0.01 \\
         --out rule.json

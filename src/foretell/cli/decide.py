@@ -53,7 +53,10 @@ def decide(
         int | None, _option("Number of masks for reasoning before the answer (default: the template's).")
     ] = None,
     steps: Annotated[int | None, _option("Maximum number of steps (default: one per mask).")] = None,
-    orders: Annotated[int | None, _option("2: ask twice, with the choices in both orders; 1: ask once.")] = None,
+    orders: Annotated[
+        int | None,
+        _option("2: ask twice, with the choices in both orders; 1: ask once (default: twice if the first is unsure)."),
+    ] = None,
     on_unsure: Annotated[str, _option(UNSURE, panel=RISK)] = "answer",
     sure: Annotated[float, _option("Probability above which a label counts as sure.", panel=RISK)] = 0.9,
     on_mismatch: Annotated[

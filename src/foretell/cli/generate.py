@@ -58,7 +58,7 @@ def generate(
     prompt: Annotated[str | None, Argument(help="Prompt to decode; - reads it from standard input.")] = None,
     file: Annotated[
         str | None,
-        Option(help="File of prompts: JSON lines, .parquet, or .txt with one per line; - reads standard input."),
+        Option(help="File of inputs: JSON lines, .parquet, or .txt with one per line; - reads standard input."),
     ] = None,
     recipe: Annotated[
         str, _option("Preset, recipe text or certified .json file (see `foretell recipes`).", "--recipe", "-r")

@@ -72,10 +72,11 @@ def tune(
         Option(help='Coverage of conformal sets, learned from prompts with an "answer".', rich_help_panel=DECISIONS),
     ] = 0.95,
 ) -> None:
-    """Find the fastest recipe for your prompts within a risk that you choose.
+    """Find the fastest recipe for your prompts that keeps a chosen risk.
 
-    Writes a certified recipe (.json) that every command accepts as --recipe, with a report (.md) and a picture (.png)
-    next to it. Safe to interrupt: run the same command again to resume.
+    The risk is the expected loss, such as the share of answers that change. Writes a certified recipe (.json) for the
+    option --recipe of other commands, with a report (.md) and a picture (.png) next to it. Safe to interrupt: run the
+    same command again to resume.
 
     foretell tune tiny --task choice --limit 1200 --risk 0.01 --out tuned.json
 
