@@ -24,6 +24,7 @@ RECIPES = tuple(COLOURS)
 CHECK_COLOURS = ("#4c566a", "#2a6fb0", "#3a9a5b", "#b0812a")
 BUSY = 0.8  # share of the capacity that is planned with
 SHOWN_LOADS = (0.5, 0.8, 0.9)
+APART = 0.06  # decades between two points whose numbers are both written
 LEVELS = ("p50", "p95", "p99")
 KINDS = (1, 2, 4, 8, 16)
 ROUTES = ("at random", "by load")
@@ -150,10 +151,11 @@ def _draw_check(axis: Axes, check: Part) -> None:
         axis.step(real, share, where="post", color=colour, label=name)
         axis.step(made, share, where="post", color=colour, linestyle=":", linewidth=2.2)
     axis.set_xscale("log")
+    axis.set_xlim(left=min(min(one["latencies"]) for one in check["ways"].values()) / 15)  # room for the legend
     _plain(axis, "x")
     axis.set_xlabel("latency, seconds (solid: measured, dotted: simulated)")
     axis.set_ylabel("share of requests done")
-    axis.legend(fontsize=8.5, loc="lower right")
+    axis.legend(fontsize=8.5, loc="upper left")
     _title(axis, f"{check['requests']} requests on the bundled model", "measured, and simulated")
 
 
@@ -195,8 +197,14 @@ def _draw_rows(axis: Axes, plan: Part) -> None:
         found = plan["row_counts"][name]
         rates, slow = [one["rate"] for one in found], [one["p95"] for one in found]
         axis.plot(rates, slow, color=colour, marker="o", markersize=4, label=name)
+        labelled: list[tuple[float, float]] = []
         for one in found:
-            axis.annotate(str(one["rows"]), (one["rate"], one["p95"]), (4, 3), textcoords="offset points", fontsize=8)
+            at = (np.log10(one["rate"]), np.log10(one["p95"]))
+            if all(np.hypot(at[0] - x, at[1] - y) > APART for x, y in labelled):  # otherwise one number covers another
+                axis.annotate(
+                    str(one["rows"]), (one["rate"], one["p95"]), (4, 3), textcoords="offset points", fontsize=8
+                )
+                labelled.append(at)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xticks([0.25, 0.5, 1, 2, 4])
