@@ -14,15 +14,17 @@ import torch
 
 import foretell
 from foretell.decide.answers import ChoiceAnswer, ObjectAnswer, PredicateAnswer, ScoreAnswer, TextAnswer
+from foretell.decide.decide import decide_iter
 from foretell.decide.grammar import find_grammar
 from foretell.decide.labels import Labels, find_labels
 from foretell.decide.objects import Object
-from foretell.decide.plan import DecisionPlan
+from foretell.decide.plan import Ask, DecisionPlan
 from foretell.decide.questions import Choice, Integer, Predicate, Score, Text
 from foretell.engine.engine import Engine, load
 from foretell.engine.folder import DecisionTemplate
+from foretell.engine.outcome import Outcome
 from foretell.engine.request import Request, lay_out
-from foretell.errors import RequestError
+from foretell.errors import ModelError, RequestError
 from foretell.loop.protocols import Inputs
 from foretell.policies.stop.never import Never
 from tests.decide.models import make_codec, make_engine
@@ -41,6 +43,13 @@ def tiny() -> Engine:
 @pytest.fixture(scope="module")
 def random() -> Engine:
     return make_engine(0)
+
+
+def decode(engine: Engine, ask: Ask) -> Outcome:
+    scheduler = engine.scheduler()
+    scheduler.submit(ask.request, ask.reader)
+    (outcome,) = scheduler.run()
+    return outcome
 
 
 def test_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,6 +253,37 @@ def test_the_chain_rule_equals_enumeration(random: Engine) -> None:
     assert list(answer.probabilities.values()) == pytest.approx(scores.softmax(0).tolist(), rel=1e-4)
     assert answer.label_mass == pytest.approx(float(scores.exp().sum()), rel=1e-4)
     assert answer.forwards == 1 + len(nodes)
+
+
+class Poisoned:
+    """A denoiser that returns NaN for rows that hold a certain token, and counts its passes."""
+
+    def __init__(self, inner: Any, token: int) -> None:
+        self.inner, self.token, self.mask_id, self.passes = inner, token, inner.mask_id, 0
+
+    def __call__(self, inputs: Inputs) -> Any:
+        self.passes += 1
+        bad, readout = (inputs.canvas == self.token).any(dim=1), self.inner(inputs)
+        return lambda row, at: readout(row, at).masked_fill(bad[row][:, None], torch.nan)
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_a_failing_reading_ends_its_input_only(batch_size: int) -> None:
+    """Two of several readings of each input fail; the first failure drops the others, also those that are done."""
+    engine, asked = make_engine(0), Choice("?", ["zabc", "ab", "bac", "cab"], read="words")
+    plan = DecisionPlan.prepare(engine, asked, template=PLAIN, steps=1)
+    job = plan.start("x")
+    nodes = job.finish(job.asks[0], decode(engine, job.asks[0]))
+    (token,) = engine.codec.encode("z")
+    fails = [any(held == token for _, held in one.request.layout.pins) for one in nodes]
+    assert fails.count(True) == 2
+    assert fails.index(True) < len(nodes) - 2
+    engine.model = model = Poisoned(engine.model, token)  # type: ignore[assignment]  # it needs no cache
+    done = list(decide_iter(engine, ["x", "y", "w"], plan, batch_size))
+    assert sorted(index for index, _ in done) == [0, 1, 2]
+    assert all(isinstance(one, ModelError) for _, one in done)
+    if batch_size == 1:  # per input: the first pass, and the readings up to the one that fails
+        assert model.passes == 3 * (1 + fails.index(True) + 1)
 
 
 def test_sums_over_a_grammar_equal_enumeration() -> None:
