@@ -176,6 +176,12 @@ def test_two_orders_are_averaged(tiny: Engine) -> None:
     assert (answer.reads, answer.forwards, both.forwards) == (2, 2, 2)
 
 
+def test_words_have_no_order_to_reverse(random: Engine) -> None:
+    """They are not listed in the prompt."""
+    asked = Choice("?", ["a", "b"], read="words")
+    assert random.decide("x", asked, template=PLAIN, steps=1, orders=2).answer.reads == 1
+
+
 def test_a_second_order_only_where_the_first_is_unsure(random: Engine) -> None:
     template = DecisionTemplate(prompt="{input}{questions}", scaffold="= {slot}", think=0)
     reads = {

@@ -245,6 +245,7 @@ def test_models(server: Served) -> None:
         ({"top_logprobs": 2}, "top_logprobs", "set logprobs to true"),
         ({"web_search_options": {}}, "web_search_options", "does not search"),
         ({"extra_body": {"best_of": 2}}, "best_of", "not supported"),
+        ({"store": True}, "store", "nothing is stored"),
         ({"stop": ["a"] * 17}, "stop", "<= 16"),
         ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options", "not supported"),
         ({"stream": True, "stream_options": {"include_usge": True}}, "stream_options", "include_usge"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from foretell.engine.engine import Engine
-from foretell.serve import app
+from foretell.serve import Limits, app
 from foretell.serve.bodies import ChatBody
 from tests.serve.conftest import QUESTION
 
@@ -20,3 +20,8 @@ def test_text_that_a_check_may_change_is_not_streamed_early(tiny: Engine, recipe
     (choice,) = service.prepare(body, ())
     mailbox: Any = None
     assert [one.text for one in service.ticket(body, choice, mailbox, 0, "").observers] == [True] * early
+
+
+def test_the_worker_has_the_limits_of_the_server(tiny: Engine) -> None:
+    worker = app(tiny, limits=Limits(max_batch=3, max_waiting=4, max_groups=5)).state.service.worker
+    assert (worker.max_batch, worker.max_waiting, worker.max_groups) == (3, 4, 5)
