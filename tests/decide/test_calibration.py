@@ -71,6 +71,25 @@ def test_doubt_is_bounded() -> None:
     assert Calibration.read({**old, "template": "", "labels": {}}).kinds["choice"].doubt == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("temperature", 0.04), ("temperature", 20.1), ("quantile", 1.1), ("quantile", -0.1), ("coverage", 1.1)),
+        *(("rows", 49), ("doubt", -0.1), ("caution", -0.1)),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused(name: str, value: float) -> None:
+    good: dict[str, Any] = {"temperature": 1.0, "quantile": 0.5, "coverage": 0.9, "rows": 50}
+    KindCalibration(**good)
+    with pytest.raises(RequestError, match=f"{name} must be"):
+        KindCalibration(**good | {name: value})
+
+
+def test_a_conformal_set_has_its_limit_and_begins_with_the_best_label() -> None:
+    learned = KindCalibration(temperature=1.0, quantile=0.75, coverage=0.9, rows=50)
+    assert learned.select(np.array([0.25, 0.625, 0.125])) == [1, 0]
+
+
 def test_questions_with_different_numbers_of_labels() -> None:
     """Each answer is compared with its own even distribution."""
     two, four = make_answers(300, 3, labels=2, careless=0.3), make_answers(300, 4, labels=8, careless=0.3)
@@ -100,6 +119,7 @@ def test_quantile_of_single_answers() -> None:
     assert find_quantile(scores, 0.84) == 1.0  # five answers cannot show more
     assert find_quantile(scores, 0.0) == 0.0
     assert find_quantile([0.1] * 9 + [0.2], 0.9) == 0.2  # rank 10 of 10: 0.9 of 11 is more than nine
+    assert find_quantile([at / 100 for at in range(99)], 0.55) == 0.54  # rank 55, although 100 * 0.55 > 55 in floats
 
 
 def test_quantile_of_several_answers_per_input() -> None:

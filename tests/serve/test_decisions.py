@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,18 @@ import numpy as np
 import openai
 import pytest
 import typesafe_sdk
+from starlette.testclient import TestClient
 
 from foretell.certify.tune import tune
 from foretell.decide.questions import Choice, Predicate, Score
 from foretell.engine.engine import Engine
-from foretell.serve.questions import DecisionBody, SystemOneBody, read_input, read_questions
+from foretell.serve import app
+from foretell.serve.problems import Problem
+from foretell.serve.questions import MOST_QUESTIONS, DecisionBody, SystemOneBody, read_input, read_questions
 from foretell.tasks import TASKS, draw
-from tests.serve.conftest import PATIENCE, Served, serve, wait_for
+from tests.serve.conftest import PATIENCE, Gated, Served, serve, wait_for
 from tests.serve.test_openai import ask, client
+from tests.serve.test_worker import WITHOUT_EFFECT, send_raw
 
 INPUT = "Noah has 3 baskets with 4 plums each. How many plums does he have now?"
 RANGES = ["0 to 22", "23 to 49", "50 to 81", "82 to 99"]
@@ -71,6 +76,15 @@ def test_an_unsure_answer_is_a_refusal(server: Served) -> None:
     done = decide(server, CHOICE, extra_body={"on_unsure": "abstain", "sure": 1.0})
     assert (done.answers[0].type, done.answers[0].name) == ("refusal", "range")
     assert done.model_extra["foretell"]["answers"]["range"]["abstained"]
+    theirs = {"model": "tiny", "state": INPUT, "on_unsure": "abstain", "questions": {
+        "range": {"type": "choice", "criteria": dict.fromkeys(RANGES)},
+    }}  # fmt: skip
+    with httpx2.Client(base_url=server.url, timeout=PATIENCE) as http:
+        unsure, sure = (
+            http.post("/v1/systemone", json=theirs | {"sure": sure}).json()["answers"]["range"] for sure in (1.0, 0.0)
+        )
+    assert (unsure["choice"], unsure["abstained"]) == ("0 to 22", True)  # the format needs a choice
+    assert "abstained" not in sure
 
 
 def test_our_own_parameters(server: Served) -> None:
@@ -80,6 +94,7 @@ def test_our_own_parameters(server: Served) -> None:
     assert full["forwards"] > 10
     two = decide(server, CHOICE, extra_body={"orders": 2}).model_extra["foretell"]
     assert two["answers"]["range"]["reads"] == 2
+    assert decide(server, CHOICE, extra_body={"user": "me"}).model_extra["foretell"]["notes"] == [WITHOUT_EFFECT]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +147,16 @@ def test_messages_and_json_become_text() -> None:
         {"role": "developer", "content": "d"},
     ]
     assert read_input(SystemOneBody(model="tiny", state=[{"a": 1}], questions={})) == '[{"a":1}]'
+    bare = [{"role": "user", "content": "a", "id": None}]  # clients send null for what is not given
+    assert read_input(DecisionBody(model="tiny", input=bare, questions=[])) == [{"role": "user", "content": "a"}]
+
+
+def test_questions_without_a_name_are_numbered() -> None:
+    asked = [{"type": "predicate", "instructions": ""}] * MOST_QUESTIONS
+    names = list(read_questions(DecisionBody(model="tiny", input="", questions=asked)))
+    assert (names[0], names[-1]) == ("q1", "q400")
+    with pytest.raises(Problem, match="from 1 to 400 questions may be asked, got 401"):
+        read_questions(DecisionBody(model="tiny", input="", questions=[*asked, asked[0]]))
 
 
 def test_descriptions_reach_the_questions() -> None:
@@ -241,6 +266,7 @@ def test_a_stream_shows_the_probabilities_of_every_step(server: Served) -> None:
     *previews, last = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
     assert [one["step"] for one in previews] == list(range(len(previews)))
     assert [one["value"] for one in previews[0]["questions"]["range"]] == RANGES
+    assert len({one["probability"] for one in previews[0]["questions"]["range"]}) > 1  # also before it is filled
     assert last["object"] == "decision"
     assert last["answers"][0]["choice"] == "0 to 22"
     best = max(previews[-1]["questions"]["range"], key=lambda one: one["probability"])
@@ -264,6 +290,7 @@ def test_a_tuned_file_calibrates_its_questions(tiny: Engine, tmp_path: Path) -> 
         "range": {"type": "choice", "criteria": dict.fromkeys(RANGES)},
     }}  # fmt: skip
     with serve(tiny, recipes=["swift", str(out)]) as one, httpx2.Client(base_url=one.url, timeout=PATIENCE) as http:
+        settings = http.post("/v1/decisions", json=body | {"recipe": "tuned steps=5"})
         made, named, full, once, other, system = (
             http.post("/v1/decisions", json=each).json()
             for each in (
@@ -275,6 +302,8 @@ def test_a_tuned_file_calibrates_its_questions(tiny: Engine, tmp_path: Path) -> 
                 theirs,
             )
         )
+    assert settings.status_code == 400
+    assert "a certified recipe takes no settings here" in settings.text
     for each in (made, named):
         found = {label["value"]: label["probability"] for label in each["answers"][0]["probabilities"]}
         assert found == pytest.approx(dict(alone.answer.calibrated), abs=1e-6)
@@ -294,3 +323,30 @@ def test_decisions_and_texts_share_the_worker(server: Served) -> None:
     ask(server)
     wait_for(lambda: count() > before)
     server.wait_until_idle()
+
+
+def test_a_decision_is_counted_and_logged(tiny: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    body = {"model": "tiny", "input": INPUT, "questions": [CHOICE], "recipe": "swift stop=never"}
+    with caplog.at_level(logging.INFO, "foretell.serve"), TestClient(app(tiny)) as client:
+        done = client.post("/v1/decisions", json=body).json()
+        lines = client.get("/metrics").text.splitlines()
+    values = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[:1] != "#"}
+    work, usage = done["foretell"], done["usage"]
+    assert values["foretell_steps_total"] == work["steps"]
+    assert values["foretell_forwards_total"] == work["forwards"]
+    assert values["foretell_columns_computed_total"] >= values["foretell_columns_needed_total"] > 0
+    assert (values["foretell_prompt_tokens_total"], values["foretell_tokens_total"]) == (usage["input_tokens"], 1)
+    assert f"ok, 1 tokens, {work['forwards']} passes, " in caplog.text
+
+
+def test_a_client_that_leaves_takes_its_decision_with_it(gated: tuple[Served, Gated]) -> None:
+    server, model = gated
+    body = {"model": "tiny", "input": INPUT, "questions": [CHOICE], "recipe": "full"}
+    connection = send_raw(server, body, "/v1/decisions")
+    wait_for(lambda: len(model.passes) == 1)
+    connection.close()
+    left = server.service.metrics.requests.labels("/v1/decisions", "left")
+    wait_for(lambda: left._value.get() == 1)
+    model.gate.set()
+    server.wait_until_idle()
+    assert len(model.passes) == 1

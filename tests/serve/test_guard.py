@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from foretell.engine.engine import Engine
@@ -40,6 +41,33 @@ def test_a_key_is_asked_for(tiny: Engine) -> None:
         assert client.get("/foretell/info").json()["key"] is True
         allowed = client.post("/v1/chat/completions", json=BODY, headers={"authorization": "Bearer secret"})
         assert allowed.json()["choices"][0]["message"]["content"] == ANSWER
+        for given in ("bearer secret", "Bearer   secret "):
+            assert client.get("/v1/models", headers={"authorization": given}).status_code == 200
+
+
+def test_only_the_page_and_the_probes_need_no_key(tiny: Engine) -> None:
+    made = app(tiny, access=Access(key="secret"))
+    free = {"/", "/static/{name}", "/foretell/info", "/health", "/ready", "/metrics"}
+    with TestClient(made) as client:
+        for route in made.routes:
+            assert isinstance(route, Route)
+            method = "POST" if "POST" in (route.methods or ()) else "GET"
+            status = client.request(method, route.path).status_code
+            assert (status != 401) == (route.path in free), route.path
+
+
+def test_a_key_is_compared_in_constant_time(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison that ends at the first wrong byte shows by its time how much of a key is right."""
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(given: bytes, known: bytes) -> bool:
+        compared.append((given, known))
+        return False
+
+    monkeypatch.setattr("foretell.serve.guard.hmac.compare_digest", compare)
+    with TestClient(app(tiny, access=Access(key="secret"))) as client:
+        assert client.get("/v1/models", headers={"authorization": "Bearer secret"}).status_code == 401
+    assert compared == [(b"secret", b"secret")]
 
 
 def test_other_hosts_are_refused(tiny: Engine) -> None:
@@ -65,7 +93,9 @@ def test_pages_of_other_sites_are_refused_unless_allowed(tiny: Engine) -> None:
         assert allowed.headers["access-control-allow-origin"] == "http://there.example"
         assert (allowed.headers["vary"], allowed.headers["access-control-expose-headers"]) == ("origin", "x-request-id")
         asked = client.options("/v1/chat/completions", headers=there)
-        assert (asked.status_code, "authorization" in asked.headers["access-control-allow-headers"]) == (200, True)
+        assert asked.status_code == 200
+        assert asked.headers["access-control-allow-methods"] == "GET, POST"
+        assert asked.headers["access-control-allow-headers"] == "authorization, content-type, x-request-id"
         assert client.get("/v1/models", headers={"origin": "http://other.example"}).status_code == 403
     with TestClient(app(tiny, access=Access(origins=("*",)))) as client:
         assert client.get("/v1/models", headers=there).headers["access-control-allow-origin"] == there["origin"]
@@ -124,10 +154,12 @@ def test_routes_that_do_not_exist(open_client: TestClient) -> None:
         ("GET", "/v2", 404),
         ("GET", "/v1/chat/completions", 405),
         ("POST", "/v1/models", 405),
+        ("OPTIONS", "/v1/models", 405),  # without an origin, it is no question of a browser
     ):
         answer = open_client.request(method, path)
         assert answer.status_code == status
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+        assert ("allow" in answer.headers) == (status == 405)
     for name in ("../app.py", "..%2fapp.py", "%2e%2e", "nothing.js"):
         assert open_client.get(f"/static/{name}").status_code == 404
 
@@ -160,6 +192,7 @@ def test_metrics_count_what_happened(tiny: Engine) -> None:
         assert values["foretell_steps_total"] == done["foretell"]["steps"]
         assert values["foretell_steps_saved_total"] == done["foretell"]["saved"]
         assert values["foretell_tokens_total"] == done["usage"]["completion_tokens"]
+        assert values["foretell_prompt_tokens_total"] == done["usage"]["prompt_tokens"]
         assert values["foretell_queue_seconds_count"] == 1
         assert values["foretell_request_seconds_count"] == 2
         assert values["foretell_rows_running"] == values["foretell_requests_waiting"] == 0
@@ -289,6 +322,7 @@ def test_the_page_has_a_strict_policy(open_client: TestClient) -> None:
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "unsafe" not in page.headers["content-security-policy"]
     assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["referrer-policy"] == "no-referrer"
 
 
 def test_a_stored_run_is_replayed_without_the_model(open_client: TestClient, tiny: Engine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from foretell.engine.outcome import Usage
 from foretell.serve.metrics import Metrics
 
 
@@ -26,6 +27,15 @@ def test_the_queue_is_what_does_not_fit_into_the_batch() -> None:
 def test_padding_is_the_share_of_columns_that_nobody_needed() -> None:
     assert gauges(0)["foretell_padding_share"] == 0
     assert gauges(0, columns=(3, 4))["foretell_padding_share"] == 0.25
+
+
+def test_the_work_of_a_decision_is_counted() -> None:
+    worker: Any = SimpleNamespace(load=0, max_batch=8)
+    metrics = Metrics(worker, None)
+    outcome: Any = SimpleNamespace(steps=3, forwards=5, usage=Usage(7, 9))
+    metrics.count_outcome(outcome)
+    counters = (metrics.steps, metrics.forwards, metrics.needed, metrics.computed)
+    assert [metrics._value(one) for one in counters] == [3, 5, 7, 9]
 
 
 def test_audits_are_shown_with_their_alarms() -> None:

@@ -70,6 +70,13 @@ def test_longer_text_is_cut(server: Served) -> None:
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
+def test_text_that_ends_exactly_at_the_cap_is_whole(server: Served) -> None:
+    """An answer of 23 tokens, after which the window has its end."""
+    for cap, reason in ((23, "stop"), (22, "length")):
+        done = ask(server, max_tokens=cap)
+        assert (done.usage.completion_tokens, done.choices[0].finish_reason) == (cap, reason)
+
+
 def test_a_stream_of_ordinary_deltas(server: Served) -> None:
     chunks = list(ask(server, stream=True, stream_options={"include_usage": True}))
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -80,6 +87,7 @@ def test_a_stream_of_ordinary_deltas(server: Served) -> None:
     assert chunks[-2].choices[0].finish_reason == "stop"
     assert (chunks[-1].choices, chunks[-1].usage.total_tokens) == ([], 47)
     assert len({one.id for one in chunks}) == 1
+    assert all(one.choices for one in ask(server, stream=True, stream_options={"include_usage": False}))
 
 
 def test_drafts_disturb_no_reader_of_text(server: Served) -> None:
@@ -237,8 +245,10 @@ def test_models(server: Served) -> None:
         ({"top_logprobs": 2}, "top_logprobs", "set logprobs to true"),
         ({"web_search_options": {}}, "web_search_options", "does not search"),
         ({"extra_body": {"best_of": 2}}, "best_of", "not supported"),
+        ({"store": True}, "store", "nothing is stored"),
         ({"stop": ["a"] * 17}, "stop", "<= 16"),
         ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options", "not supported"),
+        ({"stream": True, "stream_options": {"include_usge": True}}, "stream_options", "include_usge"),
         ({"max_tokens": 0}, "max_tokens", ">= 1"),
         ({"temperature": 3}, "temperature", "<= 2"),
         ({"n": 17}, "n", "at most 16"),
@@ -391,7 +401,7 @@ def test_a_busy_server_says_when_to_come_back_and_clients_retry(gated: tuple[Ser
                 impatient.chat.completions.create(model="tiny", messages=MESSAGES)
     with pytest.raises(openai.RateLimitError) as caught:
         ask(server)
-    assert caught.value.response.headers["retry-after"] == "1"
+    assert (caught.value.response.headers["retry-after"], caught.value.type) == ("1", "rate_limit_error")
     model.gate.set()
     assert client(server, max_retries=5).chat.completions.create(model="tiny", messages=MESSAGES).choices
 
@@ -422,7 +432,7 @@ def test_a_request_that_takes_too_long(tiny: Any) -> None:
     with serve(tiny, limits=Limits(timeout=0.001)) as server:
         with pytest.raises(openai.APIStatusError) as caught:
             ask(server, extra_body={"recipe": "full"})
-        assert caught.value.status_code == 504
+        assert (caught.value.status_code, caught.value.type) == (504, "timeout_error")
         assert caught.value.response.headers["x-should-retry"] == "false"
         with pytest.raises(openai.APIError, match=r"more than .* seconds"):
             list(ask(server, stream=True, extra_body={"recipe": "full"}))

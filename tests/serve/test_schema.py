@@ -13,6 +13,8 @@ import pydantic
 import pytest
 
 import foretell
+from foretell.serve.bodies import ChatBody
+from foretell.storage import names_of
 from tests.serve.conftest import Served, serve
 from tests.serve.test_openai import client
 
@@ -48,6 +50,7 @@ def test_the_text_follows_the_schema(literate_server: Served) -> None:
     jsonschema.validate(value, SCHEMA)
     assert done.choices[0].finish_reason == "stop"
     assert done.model_extra["foretell"]["forwards"] > 1
+    assert json.loads(ask(literate_server, n=1).choices[0].message.content) == value
     assert ask(literate_server, extra_body={"steps": 1}).model_extra["foretell"]["forwards"] == 1
     chunks = list(ask(literate_server, stream=True, stream_options={"include_usage": True}))
     text = "".join(one.choices[0].delta.content or "" for one in chunks[:-1])
@@ -65,6 +68,21 @@ def test_pydantic_models(literate_server: Served) -> None:
         model=literate_server.engine.name, messages=MESSAGES, response_format=Ticket
     )
     assert isinstance(done.choices[0].message.parsed, Ticket)
+
+
+def test_no_parameter_of_a_text_is_ignored(literate_server: Served) -> None:
+    values: dict[str, Any] = {
+        "n": 2, "temperature": 1.0, "top_p": 0.5, "top_k": 3, "stop": "a", "logprobs": True, "top_logprobs": 1,
+        "drafts": True, "diffusing": True, "trace": True, "layout": "a", "suffix": "a", "answer_suffix": "a",
+        "answer_length": 1, "block_length": 1, "stop_rule": "stable",
+    }  # fmt: skip
+    shared = {"model", "messages", "response_format", "stream", "stream_options", "recipe", "steps", "seed"}
+    longest = {"max_tokens", "max_completion_tokens"}  # a schema limits the length itself
+    assert set(values) == set(names_of(ChatBody)) - shared - longest
+    for name, value in values.items():
+        with pytest.raises(openai.BadRequestError, match="not supported with a JSON schema") as caught:
+            ask(literate_server, extra_body={name: value})
+        assert caught.value.param == name
 
 
 @pytest.mark.parametrize(

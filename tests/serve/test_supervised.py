@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,12 @@ from foretell.certify.losses import find_loss
 from foretell.certify.supervise import supervise
 from foretell.engine.engine import Engine
 from foretell.engine.options import Options
+from foretell.engine.prompt_files import FilePrompt
 from foretell.serve import app
+from foretell.serve.bodies import ChatBody
+from foretell.serve.worker import Ticket, Worker
 from foretell.tasks import TASKS, draw
-from tests.serve.conftest import wait_for
+from tests.serve.conftest import QUESTION, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +92,30 @@ def test_a_server_earns_its_speed(chooser: Engine, tmp_path: Path) -> None:
         assert read_log(path).audits == state.audits
     with climbing(chooser, path, events) as client:  # a restart continues
         assert ask(client, prompts[0])["foretell"]["forwards"] < 29
+
+
+def test_only_defaults_are_supervised(chooser: Engine, tmp_path: Path) -> None:
+    """And only the first window: what follows it is no answer to the prompt alone."""
+    with climbing(chooser, tmp_path / "log.jsonl", []) as client:
+        made: Any = client.app
+        service = made.state.service
+        for more in ({}, {"top_p": 0.5}, {"top_k": 3}, {"temperature": 0.5}, {"max_tokens": 3}):
+            body = ChatBody(model="tiny", messages=[{"role": "user", "content": QUESTION}], **more)
+            (choice,) = service.prepare(body, ())
+            assert service._is_supervised(body, choice) == (more.keys() <= {"max_tokens"})
+            choice.window = 1
+            assert not service._is_supervised(body, choice)
+
+
+def test_a_supervised_request_may_keep_its_trace(tiny: Engine) -> None:
+    """Also if the supervisor needs no trace of it."""
+    template = tiny.template(recipe="full")
+    supervisor: Any = SimpleNamespace(plan=lambda _: [SimpleNamespace(template=template)])
+    for record in (True, False):
+        asked = FilePrompt("a", QUESTION)
+        ticket = Ticket(tiny.request(QUESTION, template), template, print, record=record, supervised=asked)
+        Worker(tiny, supervisor=supervisor)._admit(ticket)
+        assert ticket.record == record
 
 
 def test_a_client_that_leaves_does_not_hold_up_the_audits(chooser: Engine, tmp_path: Path) -> None:

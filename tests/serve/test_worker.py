@@ -21,7 +21,7 @@ from foretell.engine.scheduler import Scheduler
 from foretell.errors import ModelError
 from foretell.loop.protocols import Inputs, Readout
 from foretell.serve import Limits
-from foretell.serve.mailbox import MOST_DRAFTS, Committed, Draft, Mailbox
+from foretell.serve.mailbox import MOST_DRAFTS, Committed, Draft, Mailbox, Preview
 from foretell.serve.problems import Problem
 from foretell.serve.worker import Ticket, Worker
 from tests.serve.conftest import ANSWER, PATIENCE, QUESTION, Gated, Served, serve, wait_for
@@ -30,12 +30,12 @@ from tests.serve.test_openai import MESSAGES, ask, client
 WITHOUT_EFFECT = "user has no effect on this server"
 
 
-def send_raw(server: Served, body: dict[str, Any]) -> socket.socket:
+def send_raw(server: Served, body: dict[str, Any], route: str = "/v1/chat/completions") -> socket.socket:
     """Send a request over a bare socket, which can be closed at any time."""
     host, _, port = server.url.removeprefix("http://").partition(":")
     raw = json.dumps(body).encode()
     connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(raw)}\r\n\r\n"
+    head = f"POST {route} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(raw)}\r\n\r\n"
     connection.sendall(head.encode() + raw)
     return connection
 
@@ -147,6 +147,12 @@ def test_a_failing_request_fails_alone() -> None:
             list(client(server).chat.completions.create(model="tiny", messages=bad, stream=True))
         good.join(PATIENCE)
         assert found == [ANSWER]
+        refused, failed = (
+            server.service.metrics.requests.labels("/v1/chat/completions", outcome)._value
+            for outcome in ("refused", "failed")
+        )
+        wait_for(lambda: refused.get() + failed.get() == 2)
+        assert failed.get() == 2
 
 
 def test_a_window_without_an_end_continues_in_another(literate: Path) -> None:
@@ -182,6 +188,21 @@ def test_a_window_without_an_end_continues_in_another(literate: Path) -> None:
             word = engine.codec.decode(tokens[at : at + 3])
             parts = [one.choices[0].text for one in complete(max_tokens=30, stop=word, stream=True)]
             assert "".join(parts) == whole.choices[0].text.partition(word)[0]
+
+
+def test_every_window_has_its_own_random_numbers(literate: Path) -> None:
+    engine = foretell.load(literate, packed=False)
+    with serve(engine, recipes=("full",), limits=Limits(window=8)) as server:
+        done = client(server).completions.create(
+            model=engine.name, prompt="Once upon a", max_tokens=16, temperature=1, seed=3
+        )
+    tokens: list[int] = []
+    for _ in range(2):
+        prompt = [*engine.codec.encode("Once upon a", special=True), *tokens]
+        tokens += engine.generate(prompt, recipe="full", max_new_tokens=8, temperature=1.0, seed=3).tokens
+    assert done.model_extra is not None
+    assert done.model_extra["foretell"]["windows"] == 2
+    assert done.choices[0].text == engine.codec.decode(tokens)
 
 
 def test_the_end_of_the_context_ends_the_text(literate: Path) -> None:
@@ -268,17 +289,23 @@ def test_a_recipe_in_flight_is_never_one_too_many(tiny: Engine) -> None:
         worker.submit(ticket("prophet"))
 
 
-def test_a_slow_reader_loses_drafts_and_no_text() -> None:
+@pytest.mark.parametrize("kind", [Draft, Preview])
+def test_a_slow_reader_loses_drafts_and_no_text(kind: Any) -> None:
+    """And a reader that catches up loses nothing any more."""
+    drafts = [Draft(at, (), 0.0) if kind is Draft else Preview(at, {}) for at in range(3 * MOST_DRAFTS)]  # type: ignore[arg-type]  # what is inside does not matter
+
     async def read() -> None:
         box = Mailbox()
-        for at in range(3 * MOST_DRAFTS):
-            box.put(0, Draft(at, (), 0.0))  # type: ignore[arg-type]  # what is inside does not matter
+        for at, draft in enumerate(drafts):
+            box.put(0, draft)
             box.put(0, Committed((at,)))
         events = [event for _, event in await box.get(1)]
-        drafts: list[Any] = [event.frame for event in events if isinstance(event, Draft)]
-        assert drafts == list(range(2 * MOST_DRAFTS, 3 * MOST_DRAFTS))
+        assert [event for event in events if isinstance(event, kind)] == drafts[2 * MOST_DRAFTS :]
         assert [event.tokens[0] for event in events if isinstance(event, Committed)] == list(range(3 * MOST_DRAFTS))
         assert await box.get(0.01) == []
+        for draft in drafts[:2]:
+            box.put(0, draft)
+        assert [event for _, event in await box.get(1)] == drafts[:2]
 
     asyncio.run(read())
 

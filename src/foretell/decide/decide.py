@@ -12,6 +12,7 @@ from foretell.decide.questions import Questions
 from foretell.engine.engine import Engine
 from foretell.engine.outcome import FailedRequest, Outcome
 from foretell.engine.prompt_kinds import is_single
+from foretell.engine.scheduler import Scheduler
 from foretell.engine.threads import with_threads
 from foretell.errors import ForetellError
 
@@ -66,15 +67,22 @@ def _run(
             submit(index, job, job.asks)
     while scheduler.busy:
         for outcome in scheduler.step():
+            if outcome.ticket not in running:  # its input has failed in the same step
+                continue
             index, job, ask = running.pop(outcome.ticket)
             if isinstance(outcome, FailedRequest):
-                for ticket in [ticket for ticket, (_, other, _) in running.items() if other is job]:
-                    scheduler.cancel(ticket)
-                    del running[ticket]
+                _drop(job, running, scheduler)
                 yield index, outcome.error
             else:
                 yield from _advance(index, job, ask, outcome, submit)
     engine.count(scheduler.usage)
+
+
+def _drop(job: Job, running: dict[int, tuple[int, Job, Ask]], scheduler: Scheduler) -> None:
+    """Cancel the requests of a job that are still running."""
+    for ticket in [ticket for ticket, (_, other, _) in running.items() if other is job]:
+        scheduler.cancel(ticket)
+        del running[ticket]
 
 
 def _advance(

@@ -100,13 +100,13 @@ class TokenTexts:
         return Vocabulary(mark + 2, places)
 
 
-_CODECS: dict[int, TokenTexts] = {}
+_CODECS: dict[int, TokenTexts] = {}  # by the id of the codec, which stays its own while it is held here
 
 
 def token_texts(codec: Codec) -> TokenTexts:
     """Return the texts of a codec's tokens. They are computed once."""
     known = _CODECS.get(id(codec))
-    if known is None or known.codec is not codec:
+    if known is None:
         known = _CODECS[id(codec)] = TokenTexts(codec)
     return known
 

@@ -74,14 +74,15 @@ class Labels:
         return made
 
 
-_KNOWN: dict[tuple[int, str | None, str], tuple[Codec, Labels]] = {}  # by codec, text before and spellings
+# By codec, text before and spellings. The id of a codec stays its own while the codec is held here.
+_KNOWN: dict[tuple[int, str | None, str], tuple[Codec, Labels]] = {}
 
 
 def find_labels(spellings: Sequence[tuple[Any, Sequence[str]]], before: str | None, codec: Codec) -> Labels:
     """Return `Labels.of` the arguments; it is cached, because every label needs a call of the tokenizer."""
     key = id(codec), before, repr(spellings)
     known = _KNOWN.get(key)
-    if known is None or known[0] is not codec:
+    if known is None:
         if sum(len(labels.texts) for _, labels in _KNOWN.values()) > REMEMBERED:
             _KNOWN.clear()
         known = _KNOWN[key] = codec, Labels.of(spellings, before, codec)

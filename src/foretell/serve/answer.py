@@ -107,7 +107,7 @@ class Answer:
             raise problem_of(error) from None
         done = choice.completions[-1]
         self.service.metrics.count(done)
-        if self.body.trace and done.trace is not None and choice.window == 0 and index == 0:
+        if self.body.trace and done.trace is not None and len(choice.completions) == 1 and index == 0:
             self.service.keep_run(self.name, Run(done, event.outcome.request))
         if following is not None:
             self._submit([index])

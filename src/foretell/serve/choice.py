@@ -34,7 +34,7 @@ class Choice:
     engine: Engine
     request: Request  # of the current window
     template: RequestTemplate
-    cap: int | None
+    cap: int  # not more than the context has room for
     alone: bool  # whether the decoder writes every token on its own
     shown: int | None = None  # positions of the window that are text; None: all. Fill in the middle hides its suffix
     window: int = 0  # number of the current window
@@ -101,30 +101,27 @@ class Choice:
         tokens = whole[: self.cap]
         text, found = cut_text(self._decode(tokens), self.template.stop_strings)
         ended = end_of(outcome.tokens, outcome.request.layout, self.engine.codec.end_ids) < len(outcome.tokens)
-        following = None
         if found is not None:
             self.reason = "stop"
         elif len(whole) > len(tokens):
             self.reason = "length"
         elif ended or not self.open_ended:
             self.reason = "stop"
-        elif len(tokens) == self.cap or (following := self._follow(outcome)) is None:
+        elif len(tokens) == self.cap:
             self.reason = "length"
-        if following is not None:
-            self._before, self._scores, self.request, self.window = whole, {}, following, self.window + 1
-            return following
+        if self.reason is None:
+            self._before, self._scores, self.request, self.window = whole, {}, self._follow(outcome), self.window + 1
+            return self.request
         if found is not None:
             tokens = tokens[: count_tokens(text, tokens, self.engine.codec)]
         self._text, self._tokens = text, tuple(tokens)
         return None
 
-    def _follow(self, outcome: Outcome) -> Request | None:
+    def _follow(self, outcome: Outcome) -> Request:
         """Return the request of the next window, which has the same length unless the context ends first."""
         request = outcome.request
         prompt = (*request.prompt, *outcome.tokens)
-        length = min(request.layout.length, self.engine.context - len(prompt))
-        if length < 1:
-            return None
+        length = min(request.layout.length, self.engine.context - len(prompt))  # not 0: the cap is at the end of it
         seed = derive_seed(self.template.seed, prompt)
         return replace(self.request, prompt=prompt, layout=Layout(length), seed=seed)
 

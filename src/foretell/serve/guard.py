@@ -174,8 +174,8 @@ async def _report(problem: Problem, scope: Scope, receive: Receive, send: Send, 
 
 
 def _hostname(host: str) -> str:
-    """Return the name in a Host header without its port."""
+    """Return the name in a Host header in lower case, without its port."""
     try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
+        return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""

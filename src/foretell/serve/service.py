@@ -203,8 +203,8 @@ class Service:
         room = self.engine.context - size
         if layout.length <= room:
             return layout
-        if room >= 1 and not layout.pins and layout.answer is None:
-            return Layout(room)
+        if not layout.pins and layout.answer is None:
+            return Layout(room)  # not empty: a prompt without room for one position is refused before
         raise ContextLengthError(
             f"the prompt has {size} tokens, and the model's context of {self.engine.context} has no room for a window "
             f"of {layout.length} after it"

@@ -75,12 +75,11 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, seconds: float) -> bool:
-        """Finish everything that was submitted, in `seconds` at most. Returns whether everything was finished."""
+    def stop(self, seconds: float) -> None:
+        """Finish everything that was submitted, in `seconds` at most."""
         self._commands.put(("stop", None))
         if self._thread.ident is not None:
             self._thread.join(seconds)
-        return not self._thread.is_alive()
 
     @property
     def alive(self) -> bool:
