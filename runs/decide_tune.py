@@ -43,7 +43,7 @@ class Sizes:
     held: int
 
 
-SIZES = {"choice": Sizes(48, 330, 400), "word": Sizes(40, 200, 200), "sudoku": Sizes(48, 330, 400)}
+SIZES = {"choice": Sizes(48, 330, 400), "word": Sizes(60, 800, 400), "sudoku": Sizes(48, 330, 400)}
 
 
 def write_inputs(problems: Sequence[Problem], path: Path, answers: Sequence[Any] | None = None) -> Path:

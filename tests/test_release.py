@@ -56,6 +56,13 @@ def test_classifiers_name_the_python_that_runs_the_tests() -> None:
     assert project["requires-python"] == f">={versions[0]}"
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
+def test_the_sdist_holds_what_git_tracks() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert {*listed["only-include"], ".ci"} == {name.partition("/")[0] for name in tracked.splitlines()}
+
+
 def test_the_package_builds_from_what_the_dockerfile_copies(tmp_path: Path) -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
     copied = re.findall(r"(?m)^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text())
