@@ -120,6 +120,7 @@ def test_our_own_parameters(server: Served) -> None:
         ({"questions": [CHOICE, CHOICE]}, "questions", "no other question has"),
         ({"questions": [CHOICE | {"choices": [{"value": "a"}]}]}, "questions", "questions[0]"),
         ({"extra_body": {"recipe": "judge"}}, "recipe", "unknown recipe"),
+        ({"extra_body": {"recipe": "swift transfer.level=1"}}, "recipe", "level"),
         ({"extra_body": {"think": -1}}, "think", "think must be"),
         ({"extra_body": {"on_unsure": "guess"}}, "on_unsure", "on_unsure"),
         ({"extra_body": {"state": 1, "questions": {}}}, "input", "unknown parameter"),

@@ -77,12 +77,18 @@ def test_no_parameter_of_a_text_is_ignored(literate_server: Served) -> None:
         "answer_length": 1, "block_length": 1, "stop_rule": "stable",
     }  # fmt: skip
     shared = {"model", "messages", "response_format", "stream", "stream_options", "recipe", "steps", "seed"}
-    longest = {"max_tokens", "max_completion_tokens"}  # a schema limits the length itself
+    longest = {"max_tokens", "max_completion_tokens"}  # have no effect, which a note says
     assert set(values) == set(names_of(ChatBody)) - shared - longest
     for name, value in values.items():
         with pytest.raises(openai.BadRequestError, match="not supported with a JSON schema") as caught:
             ask(literate_server, extra_body={name: value})
         assert caught.value.param == name
+
+
+def test_a_limit_that_has_no_effect_is_noted(literate_server: Served) -> None:
+    limited = ask(literate_server, max_tokens=1)
+    assert json.loads(limited.choices[0].message.content) == json.loads(ask(literate_server).choices[0].message.content)
+    assert any(note.startswith("max_tokens has no effect") for note in limited.model_extra["foretell"]["notes"])
 
 
 @pytest.mark.parametrize(
@@ -96,6 +102,7 @@ def test_no_parameter_of_a_text_is_ignored(literate_server: Served) -> None:
         (SCHEMA, {"top_logprobs": 1}, "top_logprobs", "not supported with a JSON schema"),
         (SCHEMA, {"response_format": {"type": "json_object"}}, "response_format", "give a closed JSON schema"),
         (SCHEMA, {"extra_body": {"recipe": "none"}}, "recipe", "unknown recipe"),
+        (SCHEMA, {"extra_body": {"recipe": "swift a.b=1"}}, "recipe", "a.b"),
     ],
 )
 def test_what_cannot_be_served_is_named(

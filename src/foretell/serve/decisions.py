@@ -13,6 +13,7 @@ from foretell.decide.objects import Object
 from foretell.decide.options import DecideOptions
 from foretell.decide.plan import Ask, DecisionPlan, Job
 from foretell.decide.questions import Question
+from foretell.engine.certificate import Certificate
 from foretell.errors import ForetellError
 from foretell.loop.decode import Step
 from foretell.serve.answer import KEEP_ALIVE, describe_wait, problem_of_failure
@@ -199,9 +200,9 @@ def prepare_decision(route: str, service: Service, raw: bytes) -> Callable[[], D
     check_repeated(raw)
     given, questions = read_input(body), read_questions(body)
     options: DecideOptions = {name: getattr(body, name) for name in OPTIONS if getattr(body, name) is not None}  # type: ignore[assignment]  # the names are those of both
+    if body.recipe is not None:
+        options["recipe"] = _find_recipe(service, body.recipe)
     try:
-        if body.recipe is not None:
-            options["recipe"] = service.offers.recipe(body.recipe)
         plan = _prepare_plan(service, questions, options)
         plan = replace(plan, base=replace(plan.base, notes=(*notes, *plan.base.notes)))
         job = plan.start(given)
@@ -230,13 +231,15 @@ def prepare_object(
                 400, f"{name} is not supported with a JSON schema: leave it out", param=name, code="unsupported"
             )
     service.check_model(body.model)
+    options: DecideOptions = {"seed": body.seed or 0}
+    if body.recipe is not None:
+        options["recipe"] = _find_recipe(service, body.recipe)
+    if body.steps is not None:
+        options["steps"] = body.steps
+    if body.cap is not None:
+        notes = (*notes, "max_tokens has no effect with a JSON schema, which limits the length itself")
     try:
         question = Object.from_schema(schema)
-        options: DecideOptions = {"seed": body.seed or 0}
-        if body.recipe is not None:
-            options["recipe"] = service.offers.recipe(body.recipe)
-        if body.steps is not None:
-            options["steps"] = body.steps
         plan = DecisionPlan.prepare(service.engine, {"answer": question}, **options)
         plan = replace(plan, base=replace(plan.base, notes=(*notes, *plan.base.notes)))
         alone = len(body.messages) == 1 and isinstance(body.messages[0].get("content"), str)
@@ -245,6 +248,13 @@ def prepare_object(
         raise problem_of(error, "recipe" if body.recipe and "recipe" in str(error) else "response_format") from None
     usage = body.stream_options is not None and bool(body.stream_options.include_usage)
     return lambda: SchemaAnswer(service, Chat.route, plan, job, bool(body.stream), Chat(), usage)
+
+
+def _find_recipe(service: Service, asked: str) -> str | Certificate:
+    try:
+        return service.offers.recipe(asked)
+    except ForetellError as error:
+        raise problem_of(error, "recipe") from None
 
 
 def _name_param(error: ForetellError, body: DecisionBody | SystemOneBody) -> str:
