@@ -119,7 +119,7 @@ def evaluation_options(
     ],
     stop: Annotated[
         str | None,
-        Option(help="Stopping rule, or a certified rule's .json file, for every recipe that stops early."),
+        Option(help="Stopping rule or certified rule's .json file. Replaces the rule of every recipe that has one."),
     ] = None,
     on_mismatch: Annotated[str | None, Option(help=ON_MISMATCH)] = None,
     strict: Annotated[

@@ -132,7 +132,8 @@ def generate(
     ] = None,
     audit_log: Annotated[Path | None, _option("Log of the audits (default: OUT.audit.jsonl).", panel=RISK)] = None,
     on_drift: Annotated[
-        str | None, _option("After an alarm: warn (default) or full (decode in full).", panel=RISK)
+        str | None,
+        _option("If audits show that the risk is too high: warn (default) or full (decode in full).", panel=RISK),
     ] = None,
     risk: Annotated[float | None, _option(CLIMB, panel=RISK)] = None,
     confidence: Annotated[

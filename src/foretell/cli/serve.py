@@ -108,7 +108,11 @@ def serve(
         Path | None, Option(help="Log of the audits (default: MODEL.audit.jsonl).", rich_help_panel=RISK)
     ] = None,
     on_drift: Annotated[
-        str | None, Option(help="After an alarm: warn (default) or full (decode in full).", rich_help_panel=RISK)
+        str | None,
+        Option(
+            help="If audits show that the risk is too high: warn (default) or full (decode in full).",
+            rich_help_panel=RISK,
+        ),
     ] = None,
     replicas: Annotated[
         int | None,

@@ -39,8 +39,10 @@ def study(
     Each recipe is decoded once without its stopping rule. Stopping rules are replayed on the stored traces, so trying
     another rule takes seconds. Safe to interrupt: run the same command again to resume, also with more recipes.
 
+    In the example, mine.py defines the rule `certain` (see docs/research.md).
+
     foretell study tiny --task word --limit 200 --import mine.py \\
-        --recipe "full stop=mine" --out results/mine
+        --recipe "full stop=certain" --out results/mine
     """
     from foretell.certify.replayed import ReplayedEvaluation  # noqa: PLC0415
 

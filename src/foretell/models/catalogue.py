@@ -10,7 +10,7 @@ from foretell.models.hub import MASKED_LM
 from foretell.models.load import BUNDLED, FAMILIES
 
 ABOUT = {
-    "tiny": "LLaDA's format; solves four kinds of generated problems and knows a hundred words",
+    "tiny": "LLaDA's format; solves four kinds of generated problems and knows 119 words",
     "tiny-sdtt": "tiny, distilled to need half the steps",
 }
 

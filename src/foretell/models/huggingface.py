@@ -34,7 +34,7 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 }
 _COUNTS = re.compile("(^|_)(n|num)_|layer|group|block")  # keys that say how many modules there are
 MODELS = "BERT, RoBERTa, ALBERT, ModernBERT, DistilBERT, ELECTRA, and most others (extra hf)"
-CHECKED = "the logits equal those of transformers, with random weights; three published antibody models were run"
+CHECKED = "the logits equal those of transformers, with random weights; two published antibody models were run"
 WINDOW = 256  # the default of max_new_tokens in the engine's options
 
 
