@@ -128,6 +128,16 @@ def make_index(pages: dict[str, str]) -> str:
             break_on_hyphens=False,
         ),
         "",
+        textwrap.fill(
+            "The lists after the table compare the pages with the Prophet paper. Numbers on both sides of an arrow "
+            "are percentages. In lines of `convergence`, they are the share of right answers that first appeared "
+            "within 50% of the steps, without and with a change of the decoding (a suffix, or another order of "
+            "filling). In lines of `ablations`, they are the accuracy of full decoding and of Prophet. A static budget "
+            "is a smaller number of steps that is fixed in advance.",
+            120,
+            break_on_hyphens=False,
+        ),
+        "",
         "| page | what it shows | script |",
         "|---|---|---|",
         *(f"| [{name}]({name}.md) | {ABOUT[name][1]} | `python runs/{ABOUT[name][0]}.py` |" for name in known),
