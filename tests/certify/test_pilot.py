@@ -275,16 +275,13 @@ def trimmer(bench: Any) -> Pilot:
 @pytest.mark.parametrize(
     ("risks", "prices", "kept"),
     [
-        (
-            (0.0, 0.0, 0.03, 0.2),
-            (32, 16, 8, 4),
-            [4, 4.5, 5],
-        ),  # nothing before a rung that surely passes, no hopeless one
-        ((0.03, 0.2), (8, 4), [-9, -5, -1, 1, 3]),  # it may fail, so safer ones come first
+        # Of what the pilot decoded, nothing slower than a rung that surely passes, and no hopeless one.
+        ((0.0, 0.0, 0.03, 0.2), (32, 16, 8, 4), [-8, -4, 0, 2, 4, 4.5, 5]),
+        ((0.03, 0.2), (8, 4), [-9, -5, -1, 1, 3]),
         ((0.03, 0.03), (8, 4), [-8, -4, 0, 2, 4]),  # equally likely to pass: the faster one
-        ((0.035, 0.0, 0.03), (16, 32, 8), [4, 4.5, 5]),  # slower and riskier than the next; sorted by cost
+        ((0.035, 0.0, 0.03), (16, 32, 8), [-8, -4, 0, 2, 4, 4.5, 5]),  # slower and riskier than the next; sorted by cost
         ((0.2, 0.3), (8, 4), [-9, -5, -1, 1, 3]),  # all hopeless
-        ((0.0,), (8,), [3]),
+        ((0.0,), (8,), [-9, -5, -1, 1, 3]),
     ],
 )
 def test_a_ladder_is_trimmed(
@@ -295,12 +292,12 @@ def test_a_ladder_is_trimmed(
     assert found.name == "mine"
 
 
-def test_nothing_comes_before_a_rung_that_is_nearly_certain_to_pass(
+def test_slower_rungs_than_one_that_is_nearly_certain_to_pass_are_dropped(
     trimmer: Pilot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Pilot, "_chances", lambda *_: [1.0, 0.985, 0.5])
     found = trimmer._trim(tried_with(rows(0.0, 0.0, 0.0), costs(32, 16, 8)))
-    assert found.rungs == tuple(map(at_level, (4, 4.5, 5)))
+    assert found.rungs == tuple(map(at_level, (-8, -4, 0, 2, 4, 4.5, 5)))
 
 
 def test_safer_rungs_differ_from_the_others(trimmer: Pilot) -> None:

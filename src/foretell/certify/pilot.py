@@ -42,8 +42,8 @@ OFFSETS = tuple(range(-8, 13, 2))  # levels between the bar of the transfer and 
 CACHES = ("cache=dual", "cache=prefix")
 HIDING = ("cache=off(visible=near({0}))", "cache=dual(visible=near({0}))")  # of masks further than {0} after the block
 RECHECK = "verify=recheck"
-SURE = 0.98  # a rung that passes with this probability needs no safer rung before it
-SAFER, APART, SAFEST = 3, 4, -12  # rungs before the others if none is as sure, levels between them, and the last level
+SURE = 0.98  # a rung that passes with this probability needs none of the slower rungs that the pilot decoded
+SAFER, APART, SAFEST = 3, 4, -12  # safer rungs before the others, levels between them, and the last level
 HOPELESS = 0.1  # a rung that passes with less is not worth decoding the calibration set
 
 
@@ -297,9 +297,10 @@ class Pilot:
         """Drop rungs that are not worth a test: those that cannot pass, those with a faster rung that is as likely to
         pass, and those before a rung that is nearly certain to pass.
 
-        If no rung is nearly certain to pass, add a few safer ones before them. Add one more rung halfway between
-        neighbours. The pilot has not decoded the added rungs, because it is too small to measure a difference. More
-        rungs cost time but no confidence, and if a rung fails, it helps that the rung before it is not much slower.
+        Add a few safer rungs before them: the ladder was chosen because it looked best on the pilot, so its first rung
+        may be less safe than it looks. Add one more rung halfway between neighbours. The pilot has not decoded the
+        added rungs, because it is too small to measure a difference. More rungs cost time but no confidence, and if a
+        rung fails, it helps that the rung before it is not much slower.
         """
         chances, costs = self._chances(tried), tried.costs.sum(axis=1)
         order = sorted(range(len(chances)), key=lambda row: costs[row])  # the fastest first
@@ -312,13 +313,11 @@ class Pilot:
         kept = (kept or [order[-1]])[::-1]
         levels = [tried.ladder.settings[row] for row in kept]
         rungs = {tried.make(level): None for level in _with_middles(levels)}
-        if chances[kept[0]] < SURE:
-            first = int(levels[0])
-            safer = dict.fromkeys(map(tried.make, range(first - APART, SAFEST - 1, -APART)))
-            before = [one for one in safer if one not in rungs][:SAFER][::-1]
-            middle = tried.make(first - APART / 2)
-            rungs = dict.fromkeys([*before, middle, *rungs])
-        return Ladder(tried.ladder.name, tuple(rungs))
+        first = int(levels[0])
+        safer = dict.fromkeys(map(tried.make, range(first - APART, SAFEST - 1, -APART)))
+        before = [one for one in safer if one not in rungs][:SAFER][::-1]
+        middle = tried.make(first - APART / 2)
+        return Ladder(tried.ladder.name, tuple(dict.fromkeys([*before, middle, *rungs])))
 
 
 def _with_middles(levels: Sequence[float]) -> list[float]:
