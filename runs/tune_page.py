@@ -14,6 +14,7 @@ from page import Numbers, number, percent, times
 WAYS = ("stopping rules alone", "transfer alone", "tune")
 COLOURS = {"stopping rules alone": "#8a8a8a", "transfer alone": "#3b78b5", "tune": "#2e9e4f"}
 GOALS = {"sudoku": 13.0, "choice": 9.0, "word": 6.0, "countdown": 3.0}  # certified speedups
+WEAK = 0.2  # share of sets without a certificate that the page points out
 ANTIBODY_GOALS = {0.02: 2.2, 0.03: 4.4, 0.05: 8.0}  # certified speedup by risk
 AT = 0.01  # the risk of the goals
 Row = Mapping[str, Any]
@@ -37,6 +38,7 @@ def view(numbers: Numbers) -> dict[str, Any]:
         "lever_rows": [_lever_row(one, live) for first, live in zip(firsts, lives, strict=True) for one in first],
         "way_rows": [row for found in tasks.values() for row in _way_rows(found["rows"])],
         "draw_rows": [_draw_row(one) for one in draws],
+        "weak": [f"{one['task']} at {one['eps']:.1%}" for one in draws if one["nothing"] > WEAK],
         "antibody_rows": [
             _antibody_row(name, mine, goal)
             for name, found in numbers["antibodies"].items()
