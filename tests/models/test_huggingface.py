@@ -39,7 +39,9 @@ from foretell.errors import ModelError, RequestError
 from foretell.loop.decode import decode
 from foretell.models.huggingface import MaskedLM, too_long
 from foretell.models.load import load_model
+from foretell.models.packed import pack_weights, packed_share
 from foretell.models.tokenizer import read_tokenizer
+from tests.helpers import HAS_ONEDNN
 from tests.models.checkpoints import a_canvas, a_pass, all_logits
 
 SHAPE: dict[str, Any] = {
@@ -111,6 +113,19 @@ def test_the_logits_are_transformers_own(folder: Path) -> None:
         theirs = model.network(input_ids=canvas, attention_mask=torch.ones_like(canvas)).logits
     assert theirs.std() > 0.3
     torch.testing.assert_close(all_logits(model, a_pass(canvas)), theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="torch has no oneDNN here")
+def test_packed_matrices_give_the_same_logits(folder: Path) -> None:
+    plain, packed = load_model(folder), load_model(folder)
+    pack_weights(packed.network, True)
+    assert (packed_share(plain.network), packed_share(packed.network)) == (0, 1)
+    before, after = (all_logits(one, a_pass(a_canvas())) for one in (plain, packed))
+    assert before.std() > 0.3
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+    originals = packed.network.state_dict()
+    for name, values in plain.network.state_dict().items():
+        assert torch.equal(originals[name], values), "transformers' code may read the originals"
 
 
 def test_padding_never_moves_a_row(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import foretell
 from foretell.errors import ModelError, RequestError
@@ -152,7 +152,7 @@ def test_the_trial_is_a_real_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_elsewhere_the_network_stays_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match="for a CPU; the weights are on meta"):
         pack_weights(wide(LARGE).to("meta"), True)
-    with pytest.raises(ModelError, match="for LLaDA and Dream checkpoints; this is a Linear"):
+    with pytest.raises(ModelError, match="networks with linear layers; Linear has none inside"):
         pack_weights(nn.Linear(2, 2), True)
     pack_weights(nn.Linear(2, 2), None)
     assert packed_share(nn.Linear(2, 2)) == 0
@@ -162,6 +162,20 @@ def test_elsewhere_the_network_stays_plain(monkeypatch: pytest.MonkeyPatch) -> N
     assert packed_share(model) == 0
     with pytest.raises(ModelError, match="oneDNN, which this build of torch does not have"):
         pack_weights(model, True)
+
+
+@pytest.mark.usefixtures("plenty")
+def test_layers_that_multiply_in_their_own_way_stay() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    model = nn.Sequential(nn.Linear(4, 4), Doubled(4, 4)).requires_grad_(False)
+    before = model(torch.ones(1, 4))
+    pack_weights(model, True)
+    assert [type(part) for part in model] == [PackedLinear, Doubled]
+    assert packed_share(model) == 1, "of the layers that can be packed"
+    torch.testing.assert_close(model(torch.ones(1, 4)), before)
 
 
 def test_an_engine_says_what_it_packed(checkpoint: Path) -> None:

@@ -46,13 +46,11 @@ def pack_weights(network: Any, packed: bool | None) -> None:
     """
     if packed is False:
         return
-    if not isinstance(network, Transformer):
-        if packed:
-            raise ModelError(f"packed is for LLaDA and Dream checkpoints; this is a {type(network).__name__}")
-        return
     matrices = _linears(network, 0 if packed else LEAST)
+    if packed and not matrices:
+        raise ModelError(f"packed is for networks with linear layers; {type(network).__name__} has none inside")
     try:
-        useful = bool(matrices) and _measure_speedup(network.embed.weight) > 1
+        useful = bool(matrices) and _measure_speedup(next(network.parameters())) > 1
     except ModelError:
         if packed:
             raise
@@ -65,11 +63,9 @@ def pack_weights(network: Any, packed: bool | None) -> None:
 
 def packed_share(network: Any) -> float:
     """Return the share of the weights in a network's matrices, without its embedding, that are packed."""
-    if not isinstance(network, Transformer):
-        return 0.0
-    linears = [part for part in network.modules() if isinstance(part, nn.Linear)]
+    linears: list[nn.Linear] = [getattr(owner, name) for owner, name in _linears(network, 0)]
     packed = sum(part.weight.numel() for part in linears if isinstance(part, PackedLinear))
-    return packed / sum(part.weight.numel() for part in linears)
+    return packed / max(1, sum(part.weight.numel() for part in linears))
 
 
 def _has_memory(size: int) -> bool:
@@ -77,22 +73,27 @@ def _has_memory(size: int) -> bool:
     return available is not None and available - size >= RESERVE
 
 
-def _linears(network: Transformer, least: int) -> list[tuple[nn.Module, str]]:
-    """Return the owner and the name of every linear layer with at least `least` weights, the largest first."""
+def _linears(network: Any, least: int) -> list[tuple[nn.Module, str]]:
+    """Return the owner and the name of every linear layer with at least `least` weights, the largest first.
+
+    Subclasses of other libraries are left out, because they may multiply in another way.
+    """
     found = [
         (part.weight.numel(), owner, name)
-        for owner in network.modules()
+        for owner in (network.modules() if isinstance(network, nn.Module) else ())
         for name, part in owner.named_children()
-        if isinstance(part, nn.Linear) and part.weight.numel() >= least
+        if isinstance(part, nn.Linear) and type(part) in (nn.Linear, PackedLinear) and part.weight.numel() >= least
     ]
     return [(owner, name) for _, owner, name in sorted(found, key=lambda each: -each[0])]
 
 
-def _replace(network: Transformer, owner: nn.Module, name: str) -> None:
+def _replace(network: nn.Module, owner: nn.Module, name: str) -> None:
     plain: nn.Linear = getattr(owner, name)
     weight = plain.weight
-    # Rows are read of a head that is also the embedding, and in half precision (`Hidden.precise`).
-    keep = plain is network.head and (weight is network.embed.weight or weight.dtype != torch.float32)
+    keep = True  # code of another library may read it
+    if isinstance(network, Transformer):
+        # Rows are read of a head that is also the embedding, and in half precision (`Hidden.precise`).
+        keep = plain is network.head and (weight is network.embed.weight or weight.dtype != torch.float32)
     setattr(owner, name, PackedLinear(plain, keep=keep))
 
 
