@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from antibody_models import CHAINS, find_model
+from foretell.certify.betting import Array
 from foretell.certify.decode_store import DecodeStore
 from foretell.certify.ladders import Ladder
 from foretell.certify.outcomes import find_exits, replay_losses
@@ -165,7 +166,7 @@ def tune_task(task: str, options: argparse.Namespace) -> dict[str, Any]:
     """Run every split and risk of a bundled task; results are stored one by one."""
     out = options.work / "tiny" / task
     what = Evaluation(
-        "tiny", task, ("full",), out, limit=options.pool, seed=SEED, batch_size=32, independent=True, packed=True
+        "tiny", task, ("full",), out, limit=options.pool, seed=SEED, batch_size=16, independent=True, packed=True
     )  # fmt: skip
     store = ReplayStore(PreparedEvaluation.prepare(what), show_stage)
     sizes = (options.pilot, options.calibration)
@@ -225,29 +226,38 @@ def draw_sets(
     file = out / "results" / f"draws-{len(examples)}-{eps:g}.npz"
     if stored and not file.exists():
         return []
+    sets = np.random.default_rng([SEED, round(10_000 * eps)]).integers(0, len(examples), (DRAWS, sizes[1]))
     if not file.exists():
-        columns = [_columns(store, goal, rung, examples) for rung in row["rungs"]]
+        columns: list[tuple[list[float], ...]] = []
+        alive = np.ones(DRAWS, dtype=bool)  # sets that have certified every rung so far
+        for rung in row["rungs"]:
+            columns.append(_columns(store, goal, rung, examples))
+            alive &= _passes(columns[-1][0], sets, goal)
+            if not alive.any():  # later rungs decide nothing
+                break
         np.savez_compressed(file, losses=[one[0] for one in columns], costs=[one[1] for one in columns],
                             full=columns[0][2])  # fmt: skip
     with np.load(file) as kept:
         losses, costs, full = kept["losses"], kept["costs"], kept["full"]
     speedups = np.r_[1.0, full.sum() / costs.sum(axis=1)]
     risks = np.r_[0.0, losses.mean(axis=1)]
-    rng, last = np.random.default_rng([SEED, round(10_000 * eps)]), []
-    for _ in range(DRAWS):
-        drawn = losses[:, rng.integers(0, len(examples), sizes[1])]
-        passed = p_values(drawn, goal.risk, graded=goal.measure.graded) <= DELTA
-        last.append(int(np.cumprod(passed).sum()))
+    last = np.cumprod([_passes(one, sets, goal) for one in losses], axis=0).sum(axis=0)
     reached = speedups[last]
     return [
         {
             "task": task, "eps": eps, "pool": len(examples), "size": sizes[1],
             "mean": float(reached.mean()), "above": float((risks[last] > goal.risk).mean()),
             "goal": float((reached >= GOALS[task]).mean()),
-            "nothing": float((np.array(last) == 0).mean()),
+            "nothing": float((last == 0).mean()),
             "rungs": [[float(speed), float(risk)] for speed, risk in zip(speedups[1:], risks[1:], strict=True)],
         }
     ]  # fmt: skip
+
+
+def _passes(losses: Sequence[float], sets: Array, goal: RiskGoal) -> Array:
+    """Return whether each set [sets, n], given as indices, shows that a rung with these losses keeps the risk."""
+    found: Array = p_values(np.array(losses)[sets], goal.risk, graded=goal.measure.graded) <= DELTA
+    return found
 
 
 def check_live(

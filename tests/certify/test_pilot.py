@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from foretell.certify.decode_store import DecodeStore
 from foretell.certify.decodings import evaluation_for
 from foretell.certify.ladders import TOLERANCES, TRANSFERS, Ladder, ModelScale
-from foretell.certify.pilot import OFFSETS, STOPS, Pilot, PilotResult, Stack, Tried, cost_of
+from foretell.certify.pilot import OFFSETS, STOPS, Pilot, PilotResult, Stack, Tried, _add_stop, cost_of
 from foretell.certify.search import RiskGoal
 from foretell.engine.trace import Trace
 from foretell.errors import ModelError
@@ -247,8 +248,13 @@ def test_rules_need_an_answer_and_a_trace(with_stops: Pilot, checkpoint: Path, t
     assert pilot._with_stops(tried, SCALE) == []
 
 
-def at_level(level: float) -> str:
-    return f"full transfer=threshold(value={0.9 - level / 50:g})"
+def at_level(level: float, odds: float = 1.0) -> str:
+    return f"full transfer=threshold(value={1 - (0.1 + level / 50) * odds:g})"
+
+
+def ladder_of(levels: Sequence[float], safest: float) -> tuple[str, ...]:
+    """Return the rungs at these levels after four safer ones, whose odds fall evenly to `safest` of the first's."""
+    return (*(at_level(levels[0], safest ** (step / 4)) for step in (4, 3, 2, 1)), *map(at_level, levels))
 
 
 def tried_with(losses: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], expected: float = 2.0) -> Tried:
@@ -273,22 +279,25 @@ def trimmer(bench: Any) -> Pilot:
 
 
 @pytest.mark.parametrize(
-    ("risks", "prices", "kept"),
+    ("risks", "prices", "safest", "kept"),
     [
         # Of what the pilot decoded, nothing slower than a rung that surely passes, and no hopeless one.
-        ((0.0, 0.0, 0.03, 0.2), (32, 16, 8, 4), [-8, -4, 0, 2, 4, 4.5, 5]),
-        ((0.03, 0.2), (8, 4), [-9, -5, -1, 1, 3]),
-        ((0.03, 0.03), (8, 4), [-8, -4, 0, 2, 4]),  # equally likely to pass: the faster one
-        ((0.035, 0.0, 0.03), (16, 32, 8), [-8, -4, 0, 2, 4, 4.5, 5]),  # slower and riskier than the next
-        ((0.2, 0.3), (8, 4), [-9, -5, -1, 1, 3]),  # all hopeless
-        ((0.0,), (8,), [-9, -5, -1, 1, 3]),
+        ((0.0, 0.0, 0.03, 0.2), (32, 16, 8, 4), 1 / 2, [4, 4.5, 5]),
+        ((0.03, 0.03), (8, 4), 1 / 2, [4]),  # equally likely to pass: the faster one
+        ((0.035, 0.0, 0.03), (16, 32, 8), 1 / 2, [4, 4.5, 5]),  # slower and riskier than the next
+        # The riskier the first rung, the safer those before it.
+        ((0.03, 0.2), (8, 4), 1 / 2, [3]),
+        ((0.06, 0.2), (8, 4), 1 / 4, [3]),
+        ((0.2, 0.3), (8, 4), 1 / 8, [3]),  # all hopeless
+        ((0.9,), (8,), 1 / 16, [3]),
+        ((0.0,), (8,), 1 / 2, [3]),
     ],
 )
 def test_a_ladder_is_trimmed(
-    trimmer: Pilot, risks: tuple[float, ...], prices: tuple[float, ...], kept: list[float]
+    trimmer: Pilot, risks: tuple[float, ...], prices: tuple[float, ...], safest: float, kept: list[float]
 ) -> None:
     found = trimmer._trim(tried_with(rows(*risks), costs(*prices)))
-    assert found.rungs == tuple(map(at_level, kept))
+    assert found.rungs == ladder_of(kept, safest)
     assert found.name == "mine"
 
 
@@ -297,19 +306,28 @@ def test_slower_rungs_than_one_that_is_nearly_certain_to_pass_are_dropped(
 ) -> None:
     monkeypatch.setattr(Pilot, "_chances", lambda *_: [1.0, 0.985, 0.5])
     found = trimmer._trim(tried_with(rows(0.0, 0.0, 0.0), costs(32, 16, 8)))
-    assert found.rungs == tuple(map(at_level, (-8, -4, 0, 2, 4, 4.5, 5)))
+    assert found.rungs == ladder_of([4, 4.5, 5], 1 / 2)
 
 
 def test_safer_rungs_differ_from_the_others(trimmer: Pilot) -> None:
-    """Many levels may have the same bar; such a rung is not tested twice."""
+    """Numbers are rounded, so several rungs may have the same; such a rung is not tested twice."""
 
-    def clipped(level: float) -> str:
-        return at_level(min(level, 0))
+    def rounded(level: float, odds: float = 1.0) -> str:
+        return f"full transfer=threshold(value={1 - 0.1 * odds:.2f})"
 
-    tried = replace(
-        tried_with(rows(0.03), costs(8)), make=clipped, ladder=Ladder("mine", (clipped(9),), (9.0,), "level")
+    tried = replace(tried_with(rows(0.03), costs(8)), make=rounded)
+    assert trimmer._trim(tried).rungs == tuple(
+        f"full transfer=threshold(value={one:.2f})" for one in (0.95, 0.94, 0.93, 0.92, 0.9)
     )
-    assert trimmer._trim(tried).rungs == tuple(map(at_level, (-11, -7, -3, 0)))
+
+
+def test_safer_rungs_are_safer_in_every_number() -> None:
+    """The transfer and the stopping rule, on a scale whose safest levels all have the same bar."""
+    flat = replace(SCALE, bars={"confidence": (0.9,) * 27, "entropy": (0.2,) * 27, "gap": (5.0,) * 27})
+    make = partial(_add_stop, partial(Stack("full", TRANSFERS["threshold"]).recipe, flat), STOPS["entropy"], flat, 0)
+    made: list[Any] = [parse(make(3, odds)) for odds in (1 / 4, 1 / 2, 1)]
+    assert [one.transfer.value for one in made] == pytest.approx([0.975, 0.95, 0.9], abs=0.005)
+    assert [one.stop.entropy for one in made] == pytest.approx([0.05, 0.1, 0.2], rel=0.07)
 
 
 def test_the_best_level_is_worth_most(trimmer: Pilot) -> None:
@@ -333,7 +351,7 @@ def test_rechecking_is_tried_on_the_best_ladder_with_a_rule(bench: Any) -> None:
         assert pilot._live_variants(plain) == [], "without a rule there is nothing to recheck"
         rungs = tuple(f"{rung} stop=sure" for rung in plain.ladder.rungs)
         ladder = Ladder("mine + sure", rungs, plain.ladder.settings, "level")
-        stopped = replace(plain, ladder=ladder, make=lambda level: f"{at_level(level)} stop=sure")
+        stopped = replace(plain, ladder=ladder, make=lambda level, odds=1.0: f"{at_level(level, odds)} stop=sure")
         return pilot._live_variants(stopped), store
 
     (one,), store = recheck(faster=False)

@@ -260,7 +260,14 @@ def run_planted(plan: Tuning, folder: Path, ladder: Ladder = LADDER) -> Tuned:
 def chosen(plan: Tuning, ladder: Ladder) -> PilotResult:
     bars = dict.fromkeys(("confidence", "gap", "entropy"), (0.5,) * 27)
     count, size = len(ladder.rungs), len(plan.pilot)
-    tried = Tried(ladder, str, np.zeros((count, size)), np.ones((count, size)), np.full(size, 4.0), 4.0)
+    tried = Tried(
+        ladder,
+        lambda level, odds=1.0: ladder.rungs[0],
+        np.zeros((count, size)),
+        np.ones((count, size)),
+        np.full(size, 4.0),
+        4.0,
+    )
     return PilotResult(ModelScale(bars, bars, 9, 3), ladder, ladder, (tried,), ((size, ("mine",)),))
 
 

@@ -118,6 +118,8 @@ def test_the_logits_are_transformers_own(folder: Path) -> None:
 @pytest.mark.skipif(not HAS_ONEDNN, reason="torch has no oneDNN here")
 def test_packed_matrices_give_the_same_logits(folder: Path) -> None:
     plain, packed = load_model(folder), load_model(folder)
+    assert isinstance(plain, MaskedLM)
+    assert isinstance(packed, MaskedLM)
     pack_weights(packed.network, True)
     assert (packed_share(plain.network), packed_share(packed.network)) == (0, 1)
     before, after = (all_logits(one, a_pass(a_canvas())) for one in (plain, packed))

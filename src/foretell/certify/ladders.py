@@ -78,20 +78,18 @@ class ModelScale:
             wrong=int((~right).sum()),
         )
 
-    def bar(self, measure: str, level: float) -> float:
+    def bar(self, measure: str, level: float, odds: float = 1.0) -> float:
         """Return the bar of a measure at a level, an index of TOLERANCES or a number between two of them.
 
-        Few examples show few wrong drafts, so levels below 0 are for bars that are safer than any of them: the odds of
-        a wrong draft halve with every two levels.
+        Few examples show few wrong drafts, so bars that are safer than any of them are extrapolated: `odds` multiplies
+        the odds of a wrong draft, and levels below 0 halve them with every two levels.
         """
-        bars = self.bars[measure]
-        if level >= 0:
-            low = math.floor(level)
-            return _blend(measure, bars[low], bars[min(low + 1, len(bars) - 1)], level - low)
-        share = 2 ** (level / 2)
-        return {"confidence": 1 - (1 - bars[0]) * share, "gap": bars[0] - math.log(share), "entropy": bars[0] * share}[
-            measure
-        ]
+        bars, low = self.bars[measure], math.floor(max(0.0, level))
+        bar = _blend(measure, bars[low], bars[min(low + 1, len(bars) - 1)], max(0.0, level) - low)
+        odds *= 2 ** (min(0.0, level) / 2)
+        if measure == "gap":
+            return bar - math.log(odds)
+        return bar * odds if measure == "entropy" else 1 - (1 - bar) * odds
 
 
 def _blend(measure: str, low: float, high: float, share: float) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise, product, zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,7 +43,8 @@ CACHES = ("cache=dual", "cache=prefix")
 HIDING = ("cache=off(visible=near({0}))", "cache=dual(visible=near({0}))")  # of masks further than {0} after the block
 RECHECK = "verify=recheck"
 SURE = 0.98  # a rung that passes with this probability needs none of the slower rungs that the pilot decoded
-SAFER, APART, SAFEST = 3, 4, -12  # safer rungs before the others, levels between them, and the last level
+SAFER = 4  # safer rungs before the others
+SAFEST = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # odds of a wrong draft at the safest of them, relative to the others' first
 HOPELESS = 0.1  # a rung that passes with less is not worth decoding the calibration set
 
 
@@ -55,9 +56,9 @@ class StopKind:
     measure: str
     setting: Callable[[float], float]  # from a bar of that measure
 
-    def rule(self, scale: ModelScale, level: float) -> Stop:
-        """Return the rule at a level; levels after the last one are the last one."""
-        bar = scale.bar(self.measure, min(level, len(TOLERANCES) - 1))
+    def rule(self, scale: ModelScale, level: float, odds: float = 1.0) -> Stop:
+        """Return the rule at a level (see `ModelScale.bar`); levels after the last one are the last one."""
+        bar = scale.bar(self.measure, min(level, len(TOLERANCES) - 1), odds)
         return with_token_clock(self.family).rule(round_size(self.setting(bar)))
 
 
@@ -67,6 +68,12 @@ STOPS = {
     "log-odds": StopKind(FAMILIES["log-odds"], "confidence", lambda bar: math.log(bar / max(1e-7, 1 - bar)) / 5),
     "entropy": StopKind(FAMILIES["entropy"], "entropy", lambda bar: bar),
 }
+
+
+class RungMaker(Protocol):
+    """Returns the recipe of a rung at a level and at a multiple of the odds of a wrong draft (`ModelScale.bar`)."""
+
+    def __call__(self, level: float, odds: float = 1.0) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +88,8 @@ class Stack:
     def name(self) -> str:
         return " ".join(filter(None, (self.kind.name, self.settings)))
 
-    def recipe(self, scale: ModelScale, level: float) -> str:
-        transfer = format_value(self.kind.make(scale.bar(self.kind.measure, level)))
+    def recipe(self, scale: ModelScale, level: float, odds: float = 1.0) -> str:
+        transfer = format_value(self.kind.make(scale.bar(self.kind.measure, level, odds)))
         return " ".join(filter(None, (self.base, "stop_at_eos=true", self.settings, f"transfer={transfer}")))
 
 
@@ -91,7 +98,7 @@ class Tried:
     """A ladder on the pilot: what each rung loses and costs on the examples seen."""
 
     ladder: Ladder  # its settings are levels
-    make: Callable[[float], str]  # from a level, the recipe of a rung
+    make: RungMaker
     losses: Array  # [rungs, m]
     costs: Array  # [rungs, m]
     full: Array  # [m] costs of full decoding
@@ -200,7 +207,7 @@ class Pilot:
             return self.store.records(recipe, self.examples[:size], title)
         return [case.record for case in self.store.cases(recipe, self.examples[:size], title)]
 
-    def _measure(self, ladder: Ladder, make: Callable[[float], str], rungs: Sequence[Sequence[Record]]) -> Tried:
+    def _measure(self, ladder: Ladder, make: RungMaker, rungs: Sequence[Sequence[Record]]) -> Tried:
         """Compare the records of every rung with full decoding's."""
         losses = np.array([[self._loss(one, example) for one, example in self._pairs(mine)] for mine in rungs])
         costs = np.array([[cost_of(one, self.goal.cost) for one in mine] for mine in rungs])
@@ -214,7 +221,7 @@ class Pilot:
         full, fast = Decoded.of_record(self._full[example.id]), Decoded.of_record(record)
         return self.goal.measure(full, fast, describe_example(example))
 
-    def _score(self, ladder: Ladder, make: Callable[[float], str], losses: Array, costs: Array, full: Array) -> Tried:
+    def _score(self, ladder: Ladder, make: RungMaker, losses: Array, costs: Array, full: Array) -> Tried:
         speedups = full.sum() / costs.sum(axis=1)
         expected = predict_speedup(losses, speedups, self.planned, self.goal, self.delta)
         return Tried(ladder, make, losses, costs, full, expected)
@@ -267,8 +274,8 @@ class Pilot:
         if parse(self.store.resolve(best.ladder.rungs[0])).stop == Never():
             return []
 
-        def make(level: float) -> str:
-            return f"{best.make(level)} {RECHECK}"
+        def make(level: float, odds: float = 1.0) -> str:
+            return f"{best.make(level, odds)} {RECHECK}"
 
         def decode(name: str, levels: Sequence[float]) -> Tried:
             rungs = tuple(make(level) for level in levels)
@@ -287,20 +294,21 @@ class Pilot:
 
     def _chances(self, tried: Tried) -> list[float]:
         """Return the predicted probability that each rung, tested alone, passes."""
-        twice = np.array([2.0])
-        return [
-            predict_speedup(tried.losses[[row]], twice, self.planned, self.goal, self.delta) - 1
-            for row in range(len(tried.losses))
-        ]
+        return list(map(self._chance, tried.losses))
+
+    def _chance(self, losses: Array) -> float:
+        """Return the predicted probability that a rung with these losses [m] on the pilot passes."""
+        return predict_speedup(losses[None], np.array([2.0]), self.planned, self.goal, self.delta) - 1
 
     def _trim(self, tried: Tried) -> Ladder:
         """Drop rungs that are not worth a test: those that cannot pass, those with a faster rung that is as likely to
         pass, and those before a rung that is nearly certain to pass.
 
         Add a few safer rungs before them: the ladder was chosen because it looked best on the pilot, so its first rung
-        may be less safe than it looks. Add one more rung halfway between neighbours. The pilot has not decoded the
-        added rungs, because it is too small to measure a difference. More rungs cost time but no confidence, and if a
-        rung fails, it helps that the rung before it is not much slower.
+        may be less safe than it looks. If the risk is proportional to the odds of a wrong draft, the safest of them is
+        nearly certain to pass. Add one more rung halfway between neighbours. The pilot has not decoded the added rungs,
+        because it is too small to measure a difference. More rungs cost time but no confidence, and if a rung fails, it
+        helps that the rung before it is not much slower.
         """
         chances, costs = self._chances(tried), tried.costs.sum(axis=1)
         order = sorted(range(len(chances)), key=lambda row: costs[row])  # the fastest first
@@ -312,12 +320,10 @@ class Pilot:
                 break
         kept = (kept or [order[-1]])[::-1]
         levels = [tried.ladder.settings[row] for row in kept]
-        rungs = {tried.make(level): None for level in _with_middles(levels)}
-        first = int(levels[0])
-        safer = dict.fromkeys(map(tried.make, range(first - APART, SAFEST - 1, -APART)))
-        before = [one for one in safer if one not in rungs][:SAFER][::-1]
-        middle = tried.make(first - APART / 2)
-        return Ladder(tried.ladder.name, tuple(dict.fromkeys([*before, middle, *rungs])))
+        sure = (odds for odds in SAFEST if self._chance(odds * tried.losses[kept[0]]) >= SURE)
+        safest = next(sure, SAFEST[-1])
+        safer = [tried.make(levels[0], safest ** (step / SAFER)) for step in range(SAFER, 0, -1)]
+        return Ladder(tried.ladder.name, tuple(dict.fromkeys([*safer, *map(tried.make, _with_middles(levels))])))
 
 
 def _with_middles(levels: Sequence[float]) -> list[float]:
@@ -326,9 +332,9 @@ def _with_middles(levels: Sequence[float]) -> list[float]:
     return [level for pair in zip_longest(levels, middles) for level in pair if level is not None]
 
 
-def _add_stop(make: Callable[[float], str], kind: StopKind, scale: ModelScale, offset: int, level: float) -> str:
+def _add_stop(make: RungMaker, kind: StopKind, scale: ModelScale, offset: int, level: float, odds: float = 1.0) -> str:
     """Return the recipe of a rung with a stopping rule, whose bar lies `offset` levels from the rung's."""
-    return f"{make(level)} stop={format_value(kind.rule(scale, level + offset))}"
+    return f"{make(level, odds)} stop={format_value(kind.rule(scale, level + offset, odds))}"
 
 
 def cost_of(record: Record, cost: str) -> float:
