@@ -282,12 +282,12 @@ def trimmer(bench: Any) -> Pilot:
     ("risks", "prices", "safest", "kept"),
     [
         # Of what the pilot decoded, nothing slower than a rung that surely passes, and no hopeless one.
-        ((0.0, 0.0, 0.03, 0.2), (32, 16, 8, 4), 1 / 2, [4, 4.5, 5]),
+        ((0.0, 0.0, 0.045, 0.2), (32, 16, 8, 4), 1 / 2, [4, 4.5, 5]),
         ((0.03, 0.03), (8, 4), 1 / 2, [4]),  # equally likely to pass: the faster one
         ((0.035, 0.0, 0.03), (16, 32, 8), 1 / 2, [4, 4.5, 5]),  # slower and riskier than the next
         # The riskier the first rung, the safer those before it.
         ((0.03, 0.2), (8, 4), 1 / 2, [3]),
-        ((0.06, 0.2), (8, 4), 1 / 4, [3]),
+        ((0.045, 0.2), (8, 4), 1 / 4, [3]),
         ((0.2, 0.3), (8, 4), 1 / 8, [3]),  # all hopeless
         ((0.9,), (8,), 1 / 16, [3]),
         ((0.0,), (8,), 1 / 2, [3]),
@@ -362,6 +362,7 @@ def test_rechecking_is_tried_on_the_best_ladder_with_a_rule(bench: Any) -> None:
     assert whole.ladder.name == "mine + sure + recheck"
     assert [rung.endswith(" stop=sure verify=recheck") for rung in whole.ladder.rungs] == [True, True]
     assert whole.expected > 8
+    assert whole.make(3, 0.5) == f"{at_level(3, 0.5)} stop=sure verify=recheck"
 
 
 @pytest.mark.parametrize("cache", ["dual", "off(visible=near(2))"])
