@@ -176,7 +176,7 @@ def tune_task(task: str, options: argparse.Namespace) -> dict[str, Any]:
     known = {(one["split"], one["eps"]) for one in published["rows"]}
     for number, risk in sorted(
         product(range(options.splits), options.risks),
-        key=lambda one: (one[0] > 0 and one[1] != first, one[0], one[1] != first),
+        key=lambda one: (one[0] > 0 and one[1] != first, one[0], one[1] != first, -one[1]),  # fast rungs first
     ):
         file = out / "results" / f"{options.pool}-{number}-{risk:g}.json"
         if not file.exists() and (options.stored or (number, risk) in known):

@@ -253,8 +253,9 @@ def at_level(level: float, odds: float = 1.0) -> str:
 
 
 def ladder_of(levels: Sequence[float], safest: float) -> tuple[str, ...]:
-    """Return the rungs at these levels after four safer ones, whose odds fall evenly to `safest` of the first's."""
-    return (*(at_level(levels[0], safest ** (step / 4)) for step in (4, 3, 2, 1)), *map(at_level, levels))
+    """Return the rungs at these levels after safer ones, each with half the odds of the next."""
+    safer = [odds for odds in (1 / 16, 1 / 8, 1 / 4, 1 / 2) if odds >= safest]
+    return (*(at_level(levels[0], odds) for odds in safer), *map(at_level, levels))
 
 
 def tried_with(losses: Sequence[Sequence[float]], costs: Sequence[Sequence[float]], expected: float = 2.0) -> Tried:
@@ -313,12 +314,10 @@ def test_safer_rungs_differ_from_the_others(trimmer: Pilot) -> None:
     """Numbers are rounded, so several rungs may have the same; such a rung is not tested twice."""
 
     def rounded(level: float, odds: float = 1.0) -> str:
-        return f"full transfer=threshold(value={1 - 0.1 * odds:.2f})"
+        return f"full transfer=threshold(value={1 - 0.1 * odds:.1f})"
 
     tried = replace(tried_with(rows(0.03), costs(8)), make=rounded)
-    assert trimmer._trim(tried).rungs == tuple(
-        f"full transfer=threshold(value={one:.2f})" for one in (0.95, 0.94, 0.93, 0.92, 0.9)
-    )
+    assert trimmer._trim(tried).rungs == ("full transfer=threshold(value=0.9)",)
 
 
 def test_safer_rungs_are_safer_in_every_number() -> None:

@@ -43,8 +43,7 @@ CACHES = ("cache=dual", "cache=prefix")
 HIDING = ("cache=off(visible=near({0}))", "cache=dual(visible=near({0}))")  # of masks further than {0} after the block
 RECHECK = "verify=recheck"
 SURE = 0.98  # a rung that passes with this probability needs none of the slower rungs that the pilot decoded
-SAFER = 4  # safer rungs before the others
-SAFEST = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # odds of a wrong draft at the safest of them, relative to the others' first
+SAFER = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # odds of a wrong draft in the added rungs, relative to the first of the others
 HOPELESS = 0.1  # a rung that passes with less is not worth decoding the calibration set
 
 
@@ -296,19 +295,20 @@ class Pilot:
         """Return the predicted probability that each rung, tested alone, passes."""
         return list(map(self._chance, tried.losses))
 
-    def _chance(self, losses: Array) -> float:
-        """Return the predicted probability that a rung with these losses [m] on the pilot passes."""
-        return predict_speedup(losses[None], np.array([2.0]), self.planned, self.goal, self.delta) - 1
+    def _chance(self, losses: Array, share: float = 1.0) -> float:
+        """Return the predicted probability that a rung with this share of the losses [m] on the pilot passes."""
+        twice = np.array([2.0])
+        return predict_speedup(losses[None], twice, self.planned, self.goal, self.delta, share=share) - 1
 
     def _trim(self, tried: Tried) -> Ladder:
         """Drop rungs that are not worth a test: those that cannot pass, those with a faster rung that is as likely to
         pass, and those before a rung that is nearly certain to pass.
 
-        Add a few safer rungs before them: the ladder was chosen because it looked best on the pilot, so its first rung
-        may be less safe than it looks. If the risk is proportional to the odds of a wrong draft, the safest of them is
-        nearly certain to pass. Add one more rung halfway between neighbours. The pilot has not decoded the added rungs,
-        because it is too small to measure a difference. More rungs cost time but no confidence, and if a rung fails, it
-        helps that the rung before it is not much slower.
+        Add safer rungs before them, because the ladder was chosen for looking best on the pilot, so its first rung may
+        be less safe than it looks: each has half the odds of a wrong draft, until one is nearly certain to pass if the
+        risk falls with the odds. Add one more rung halfway between neighbours. The pilot has not decoded the added
+        rungs, because it is too small to measure a difference. More rungs cost time but no confidence, and if a rung
+        fails, it helps that the rung before it is not much slower.
         """
         chances, costs = self._chances(tried), tried.costs.sum(axis=1)
         order = sorted(range(len(chances)), key=lambda row: costs[row])  # the fastest first
@@ -320,9 +320,11 @@ class Pilot:
                 break
         kept = (kept or [order[-1]])[::-1]
         levels = [tried.ladder.settings[row] for row in kept]
-        sure = (odds for odds in SAFEST if self._chance(odds * tried.losses[kept[0]]) >= SURE)
-        safest = next(sure, SAFEST[-1])
-        safer = [tried.make(levels[0], safest ** (step / SAFER)) for step in range(SAFER, 0, -1)]
+        safer: list[str] = []
+        for odds in SAFER:
+            safer.insert(0, tried.make(levels[0], odds))
+            if self._chance(tried.losses[kept[0]], odds) >= SURE:
+                break
         return Ladder(tried.ladder.name, tuple(dict.fromkeys([*safer, *map(tried.make, _with_middles(levels))])))
 
 

@@ -181,18 +181,26 @@ def find_fastest(searches: Sequence[LadderSearch]) -> LadderSearch:
 
 
 def predict_speedup(
-    losses: Array, speedups: Array, count: int, goal: RiskGoal, delta: float, draws: int = DRAWS, seed: int = 0
+    losses: Array,
+    speedups: Array,
+    count: int,
+    goal: RiskGoal,
+    delta: float,
+    draws: int = DRAWS,
+    seed: int = 0,
+    share: float = 1.0,
 ) -> float:
     """Return the expected speedup of the rung that `count` fresh examples would certify (1 if none).
 
     `losses` [rungs, m] of examples that have been seen, `speedups` [rungs]. Fresh examples are drawn with random
     weights (the Bayesian bootstrap), with half an unseen example that loses everything, so that a small sample without
-    a loss does not count as proof. Used only to choose between ladders and to plan, never as evidence.
+    a loss does not count as proof. All losses are multiplied by `share`, to predict safer rungs. Used only to choose
+    between ladders and to plan, never as evidence.
     """
     rng: Any = np.random.default_rng(seed)
     graded = goal.measure.graded
     draws = min(draws, max(20, 200_000 // count)) if graded else draws
-    seen = np.hstack([losses, np.ones((len(losses), 1))])  # [rungs, m + 1]
+    seen = share * np.hstack([losses, np.ones((len(losses), 1))])  # [rungs, m + 1]
     weights = rng.gamma(np.r_[np.ones(losses.shape[1]), 0.5], size=(draws, seen.shape[1]))
     weights /= weights.sum(axis=1, keepdims=True)
     if graded:
