@@ -44,6 +44,7 @@ HIDING = ("cache=off(visible=near({0}))", "cache=dual(visible=near({0}))")  # of
 RECHECK = "verify=recheck"
 SURE = 0.98  # a rung that passes with this probability needs none of the slower rungs that the pilot decoded
 SAFER = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # odds of a wrong draft in the added rungs, relative to the first of the others
+WORTHWHILE = 1.25  # the least speedup of an added rung
 HOPELESS = 0.1  # a rung that passes with less is not worth decoding the calibration set
 
 
@@ -305,10 +306,9 @@ class Pilot:
         pass, and those before a rung that is nearly certain to pass.
 
         Add safer rungs before them, because the ladder was chosen for looking best on the pilot, so its first rung may
-        be less safe than it looks: each has half the odds of a wrong draft, until one is nearly certain to pass if the
-        risk falls with the odds. Add one more rung halfway between neighbours. The pilot has not decoded the added
-        rungs, because it is too small to measure a difference. More rungs cost time but no confidence, and if a rung
-        fails, it helps that the rung before it is not much slower.
+        be less safe than it looks. Add one more rung halfway between neighbours. The pilot is too small to measure the
+        risk of the added rungs. More rungs cost time but no confidence, and if a rung fails, it helps that the rung
+        before it is not much slower.
         """
         chances, costs = self._chances(tried), tried.costs.sum(axis=1)
         order = sorted(range(len(chances)), key=lambda row: costs[row])  # the fastest first
@@ -320,12 +320,26 @@ class Pilot:
                 break
         kept = (kept or [order[-1]])[::-1]
         levels = [tried.ladder.settings[row] for row in kept]
-        safer: list[str] = []
+        rungs = [*self._safer(tried, kept[0]), *map(tried.make, _with_middles(levels))]
+        return Ladder(tried.ladder.name, tuple(dict.fromkeys(rungs)))
+
+    def _safer(self, tried: Tried, first: int) -> list[str]:
+        """Return safer rungs than the rung in row `first`, the safest first.
+
+        Each has half the odds of a wrong draft of the next one. The last to be added is nearly certain to pass if the
+        risk falls with the odds, and those that save little are left out.
+        """
+        few, found = self.examples[:START], list[str]()
+        full = sum(cost_of(self._full[one.id], self.goal.cost) for one in few)
         for odds in SAFER:
-            safer.insert(0, tried.make(levels[0], odds))
-            if self._chance(tried.losses[kept[0]], odds) >= SURE:
+            rung = tried.make(tried.ladder.settings[first], odds)
+            cost = sum(cost_of(one, self.goal.cost) for one in self.store.records(rung, few, "pilot: safer rungs"))
+            if full < WORTHWHILE * cost:
                 break
-        return Ladder(tried.ladder.name, tuple(dict.fromkeys([*safer, *map(tried.make, _with_middles(levels))])))
+            found.insert(0, rung)
+            if self._chance(tried.losses[first], odds) >= SURE:
+                break
+        return found
 
 
 def _with_middles(levels: Sequence[float]) -> list[float]:
