@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foretell.certify.decode_store import LONGEST_NAME, DecodeStore, ignore_progress
-from foretell.errors import RecipeError
+from foretell.errors import RecipeError, RequestError
 from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import Watch, run
 from tests.certify.planted import OPEN, prepare_bench
@@ -108,3 +109,29 @@ def test_wanted_examples_only(store: DecodeStore, tmp_path: Path, checkpoint: Pa
     assert len(seen) == 6
     assert bench.select(None) is bench
     assert [one.id for one in bench.select({ids[3], ids[0]}).examples] == [ids[0], ids[3]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"given": [f"Ann has {n} pens." for n in range(2, 12)]}, "examples_sha256: "),
+        ({"options": {**OPEN, "max_new_tokens": 18}}, "max_new_tokens: 12 before, 18 now"),
+        ({"dtype": "bfloat16"}, 'dtype: "float32" before, "bfloat16" now'),
+        ({"model": "tiny"}, "model_sha256: "),
+    ],
+)
+def test_decodings_of_another_evaluation_are_refused(
+    checkpoint: Path, tmp_path: Path, changed: dict[str, Any], says: str
+) -> None:
+    """Also if everything that is asked for is stored, so that nothing has to be decoded."""
+    given: dict[str, Any] = {"model": checkpoint, "folder": tmp_path, "given": 10}
+    first = DecodeStore(prepare_bench(**given))
+    first.records(FAST, first.bench.examples)
+    first.cases("full", first.bench.examples)
+    other = DecodeStore(prepare_bench(**{**given, **changed}))
+    for ask in (lambda: other.records(FAST, other.bench.examples), lambda: other.cases("full", other.bench.examples)):
+        with pytest.raises(RequestError, match="holds another evaluation") as raised:
+            ask()
+        assert says in str(raised.value)
+    more = DecodeStore(prepare_bench(**{**given, "given": 12}))
+    assert len(more.records(FAST, more.bench.examples)) == 12, "more examples extend it"

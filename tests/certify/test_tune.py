@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -386,7 +387,7 @@ def test_success_needs_labels(checkpoint: Path, tmp_path: Path) -> None:
     found = run_planted(replace(plan, store=store), tmp_path / "w").certificate
     assert found.certified
     assert "loses a right answer of full decoding" in found.says
-    with pytest.raises(RequestError, match='the loss "success" needs right answers, and '):
+    with pytest.raises(RequestError, match='the loss "success" needs right answers, and 20 prompts '):
         prepared([*given[:20], *prompts(40)[20:]], "bare")
 
 
@@ -399,23 +400,47 @@ def test_too_few_examples(checkpoint: Path, tmp_path: Path) -> None:
     assert "22 examples cannot show a risk of at most 1% with confidence 0.95: at least 321 are needed" in note
     best = plan.goal.best_risk(22, spend(0.05, 1))
     assert examples_needed(best, 1 - spend(0.05, 1)) == 22
-    assert ", so provide 428 (a part of them is the pilot); these 22 can show a risk of " in note
+    assert ", so provide 428 in all (a part of them is the pilot); the 22 of the calibration set can show " in note
     offered = float(note.rpartition(" (--risk ")[2].rstrip(")"))
     assert best <= offered < best + 1e-4
     assert Tuning.prepare(bench.evaluation, RiskGoal(risk=offered, against="full")).notes == [], "what it offers works"
+    enough = Tuning.prepare(bench.evaluation, RiskGoal(risk=0.3, against="full"))
+    assert enough.notes == []
     made = run_planted(replace(plan, store=PlantedStore(plan.bench, **planted(0, 0, 0, 0))), tmp_path / "w")
     found = made.certificate
     assert (found.certified, found.rung, found.recipe, found.speedup) == (False, None, "full block_length=6", 1.0)
     assert "at least 321 are needed" in found.says
     assert f"22 examples can show a risk of {best:.2%} at best" in found.says
     assert (found.report["transfer_alone"], found.report["groups"]) == (None, [])  # type: ignore[index]
+    assert not Looks(tmp_path / "w").file.exists(), "a look that cannot certify anything costs nothing"
+    again = Tuning.prepare(bench.evaluation, RiskGoal(risk=offered, against="full"))
+    safe = PlantedStore(again.bench, **planted(0, 0, 0, 0))
+    certified = run_planted(replace(again, store=safe), tmp_path / "w").certificate
+    assert (certified.certified, certified.look) == (True, 1), "so what it offers works in the same folder"
     made.save(tmp_path / "none.json")
     engine = foretell.load(checkpoint)
     fast, full = engine.generate(prompts(1)[0], recipe=tmp_path / "none.json"), engine.generate(prompts(1)[0], **OPEN)
     assert (fast.tokens, fast.steps) == (full.tokens, full.steps)
     assert fast.notes[0].startswith("nothing is certified: 22 examples cannot show")
-    enough = Tuning.prepare(bench.evaluation, RiskGoal(risk=0.3, against="full"))
-    assert enough.notes == []
+
+
+def test_notes_name_a_later_look_and_what_it_can_show(bench: PreparedEvaluation, tmp_path: Path) -> None:
+    plan = tuning(bench, 0.0, 0.0, 0.0, 0.0)
+    run_planted(plan, tmp_path)
+    placed = replace(plan.bench, evaluation=replace(plan.bench.evaluation, out=tmp_path))
+    plan = replace(plan, store=replace(plan.store, bench=placed))
+    assert plan.notes == [], "the same command again is the same look"
+    (note,) = replace(plan, goal=replace(GOAL, risk=0.2)).notes
+    assert note.startswith("this is look 2 at this calibration set, so it is tested at delta = 0.016; on examples")
+    _, note = replace(plan, goal=replace(GOAL, risk=0.03)).notes
+    best = GOAL.best_risk(len(plan.calibration), 0.016)
+    assert f"can show a risk of {100 * math.ceil(1e4 * best) / 1e4:.4g}% at best" in note
+
+
+def test_notes_name_prompts_that_repeat(checkpoint: Path, tmp_path: Path) -> None:
+    bench = prepare_bench(checkpoint, tmp_path, prompts(4) * 15)
+    plan = Tuning.prepare(bench.evaluation, GOAL, pilot=12)
+    assert plan.notes[0].startswith("only 4 of 48 examples are distinct, but all count as independent draws")
 
 
 def test_a_ladder_that_fails_says_why(bench: PreparedEvaluation, tmp_path: Path) -> None:
@@ -563,6 +588,9 @@ def test_texts_with_masks(checkpoint: Path, tmp_path: Path) -> None:
         ({"task": "choice", "out": "tuned.txt"}, "is written to a .json file, got tuned.txt"),
         ({"task": "choice", "out": "no/where/tuned.json"}, "there is no folder no/where"),
         ({"task": "choice", "work": None}, "say where to write the result"),
+        ({"task": "choice", "questions": "none.json"}, "questions are asked about prompts"),
+        ({"prompts": prompts(20), "template": "ask"}, "a template ('ask') is for typed decisions"),
+        ({"prompts": prompts(20), "options": OPEN, "coverage": 0.9}, "a coverage (0.9) is for typed decisions"),
         ({"prompts": ["Tom has 4 balls."] * 19 + ["Tom has 4 zeppelin"], "options": OPEN}, "has no 'zeppelin'"),
     ],
 )

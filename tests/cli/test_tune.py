@@ -22,7 +22,7 @@ from foretell.engine.certificate import Certificate, read_certificate
 from tests.cli.conftest import WORDS, Run
 
 PROMPTS = [f"Tom has {number} boxes with {number + 1} apples each ." for number in range(2, 26)]
-GOAL = ("--risk", "0.7", "--confidence", "0.8", "--pilot", "8")
+GOAL = ("--risk", "0.9", "--confidence", "0.8", "--pilot", "8")
 RESUME = "interrupted; run the same command again to resume\n"
 
 
@@ -189,9 +189,10 @@ def test_too_few_prompts(run: Run, checkpoint: Path, tmp_path: Path) -> None:
     words = ("tune", checkpoint, "--prompts", write_prompts(tmp_path, 16), "--out", out, "--max-new-tokens", "8")
     done = run(*words)
     short = "8 examples cannot show a risk of at most 1% with confidence 0.95: at least 321 are needed without a"
-    best = "8 can show a risk of 33.13% at best (--risk 0.3313)"  # rounded up
     assert done.stderr.startswith(f"warning: {short}")
-    assert f"; these {best}\n" in done.stderr
+    assert (
+        "; the 8 of the calibration set can show a risk of 33.13% at best (--risk 0.3313)\n" in done.stderr
+    )  # rounded up
     found = read_certificate(out)
     assert done.stdout.endswith(f"Nothing is certified, so the recipe stays {found.against}: {found.says}.\n")
     assert short in done.stdout

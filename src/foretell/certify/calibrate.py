@@ -130,19 +130,11 @@ class Calibration:
     @property
     def notes(self) -> list[str]:
         """Warnings to show before the calibration runs."""
-        count = len(self.bench.examples)
-        fitted, distinct = count - len(self.examples), len({example_key(one) for one in self.examples})
-        look = self._look(record=False)
-        warnings = {
-            f"this is look {look} at this calibration set, so it is tested at delta = "
-            f"{self.certification.delta(look):.3g}; on examples that are not in {self.bench.evaluation.out} it would "
-            f"be {self.certification.delta(1):.3g}": look - 1,
-            f"{fitted} of {count} examples were used to train the judge and are left out": fitted,
-            f"only {distinct} of {len(self.examples)} examples are distinct, but all count as independent draws: "
-            "the certificate holds only for questions that repeat as often": len(self.examples) - distinct,
-            self._shortage(look) or "": 1,
-        }
-        return [text for text, applies in warnings.items() if text and applies]
+        count, look = len(self.bench.examples), self._look(record=False)
+        fitted = count - len(self.examples)
+        left_out = [f"{fitted} of {count} examples were used to train the judge and are left out"] if fitted else []
+        short = self._shortage(look)
+        return [*self.certification.warnings(look), *left_out, *([short] if short else [])]
 
     def run(self, watch: Watch | None = None) -> Calibrated:
         """Decode the examples that are not stored yet, replay every family on them, and certify the fastest rule."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from foretell.certify.decodings import example_key
 from foretell.certify.losses import LOSSES
 from foretell.certify.risk import spend
 from foretell.certify.search import LadderSearch, RiskGoal, find_fastest
@@ -45,6 +46,12 @@ class Looks:
         known, wanted = self._read(), json.loads(json.dumps(look))
         return (known.index(wanted) if wanted in known else len(known)) + 1
 
+    def expect(self, look: dict[str, Any]) -> int:
+        """Return the number of a look whose ladders are not known yet: that of an earlier one like it, or a new one."""
+        known, wanted = self._read(), json.loads(json.dumps(look))
+        same = (place for place, one in enumerate(known) if {**one, "tested": wanted["tested"]} == wanted)
+        return next(same, len(known)) + 1
+
     def count(self, look: dict[str, Any]) -> int:
         """Return the number of this look, and record it."""
         make_folder(self.folder)
@@ -75,15 +82,33 @@ class Certification:
 
     def look(self, *about: str, record: bool = True) -> int:
         """Return the number of the look that tests `about` on this calibration set, and record it; see `Looks`."""
-        goal, looks = self.goal, Looks(self.bench.evaluation.out)
-        measure = goal.measure
-        look = {
+        looks, look = Looks(self.bench.evaluation.out), self._describe_look(about)
+        return looks.count(look) if record else looks.number(look)
+
+    def expected_look(self) -> int:
+        """Return the number that the next look will probably have."""
+        return Looks(self.bench.evaluation.out).expect(self._describe_look(()))
+
+    def _describe_look(self, about: Sequence[str]) -> dict[str, Any]:
+        goal, measure = self.goal, self.goal.measure
+        return {
             "examples": examples_hash(self.examples),
             "goal": [goal.risk, goal.confidence, f"{measure.name} {measure.digest}".strip(), goal.cost],
             "against": self.against,
             "tested": list(about),
         }
-        return looks.count(look) if record else looks.number(look)
+
+    def warnings(self, look: int) -> list[str]:
+        """Return what the user should know about a look at these examples before it begins."""
+        distinct = len({example_key(one) for one in self.examples})
+        folder = self.bench.evaluation.out
+        warnings = {
+            f"this is look {look} at this calibration set, so it is tested at delta = {self.delta(look):.3g}; on "
+            f"examples that are not in {folder} it would be {self.delta(1):.3g}": look - 1,
+            f"only {distinct} of {len(self.examples)} examples are distinct, but all count as independent draws: "
+            "the certificate holds only for questions that repeat as often": len(self.examples) - distinct,
+        }
+        return [text for text, shown in warnings.items() if shown]
 
     def delta(self, look: int) -> float:
         """Return the error probability that a look may spend."""

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from pathlib import Path
 
 from foretell.certify.replay import Case, gather_cases
 from foretell.evaluation.benchmark import Example
+from foretell.evaluation.manifest import has_manifest, settled
 from foretell.evaluation.records import Record, read_records
 from foretell.evaluation.run import PreparedEvaluation, Watch, run
 from foretell.evaluation.task_recipe import TaskRecipe
@@ -50,7 +50,7 @@ class DecodeStore:
     def records(self, recipe: str, examples: Sequence[Example], title: str = "") -> list[Record]:
         """Return the results of a recipe on some examples, in their order; decode those that are missing."""
         traced, plain = self.prepare(recipe, trace=True), self.prepare(recipe)
-        there = _by_id(traced.evaluation.out)
+        there = _stored(traced)
         wanted = [one.id for one in examples if one.id not in there]
         found = {**self._decode(plain, wanted, title or recipe), **there} if wanted else there
         return [found[one.id] for one in examples]
@@ -64,7 +64,7 @@ class DecodeStore:
         return tuple(sorted(cases, key=lambda case: ids[case.example.id]))
 
     def _decode(self, bench: PreparedEvaluation, wanted: Collection[str], title: str) -> dict[str, Record]:
-        there = _by_id(bench.evaluation.out)
+        there = _stored(bench)
         missing = [name for name in wanted if name not in there]
         if not missing:
             return there
@@ -74,5 +74,9 @@ class DecodeStore:
         return {record.id: record for record in run(bench, self.stage(title, len(missing)), {*wanted})}
 
 
-def _by_id(folder: Path) -> dict[str, Record]:
+def _stored(bench: PreparedEvaluation) -> dict[str, Record]:
+    """Return the stored results by id. Raises RequestError if their folder holds another evaluation."""
+    folder = bench.evaluation.out
+    if has_manifest(folder):
+        settled(folder, bench.manifest(), bench.extends)
     return {record.id: record for record in read_records(folder)}

@@ -13,7 +13,7 @@ from foretell.decide.wire import parse_questions
 from foretell.engine.options import NO_REGION, Options, RequestTemplate, can_stop
 from foretell.engine.prompt_files import read_prompts
 from foretell.engine.prompt_kinds import WrittenPrompt
-from foretell.errors import RequestError
+from foretell.errors import RequestError, show
 from foretell.evaluation.benchmark import Example
 from foretell.evaluation.benchmarks.decisions import Decisions
 from foretell.evaluation.benchmarks.fill import Fill
@@ -84,6 +84,10 @@ def evaluation_for(
     """
     if sum(one is not None for one in (task, prompts, texts)) != 1:
         raise RequestError("give a task, prompts, or texts with masks: one of them")
+    if questions is not None and (prompts is None or options):
+        raise RequestError("questions are asked about prompts, without options of a window")
+    if template is not None and questions is None:
+        raise RequestError(f"a template ({show(template)}) is for typed decisions: give questions too")
     if Options.of(options).stop_strings:
         raise RequestError("stop_strings cut finished texts, but rules are replayed on unfinished ones; leave them out")
     folder = work_folder(out, work)
@@ -95,8 +99,6 @@ def evaluation_for(
         raise RequestError("a data folder is only for benchmarks, not for prompts or texts")
     source = Path(given) if isinstance(given, str | Path) else _write_prompts(given, folder)
     if questions is not None:
-        if prompts is None or options:
-            raise RequestError("questions are asked about prompts, without options of a window")
         decisions = _write_decisions(questions, template, source, folder)
         return Evaluation(model, Decisions.name, (recipe,), folder, source=decisions, **evaluation)
     kind = Fill.name if prompts is None else Prompts.name

@@ -23,13 +23,14 @@ from foretell.certify.decodings import evaluation_for
 from foretell.certify.ladders import Ladder
 from foretell.certify.losses import Decoded, Loss, Measure, describe_example
 from foretell.certify.pilot import Pilot, PilotResult, cost_of
-from foretell.certify.risk import FIRST_LOOK, examples_needed, spend
+from foretell.certify.risk import examples_needed, look_share, spend
 from foretell.certify.search import LadderSearch, RiskGoal, RungResult, best_p_value, certify_ladder
 from foretell.certify.tune_decisions import COVERAGE, calibrate, labelled
 from foretell.certify.tune_report import make_report
 from foretell.engine.certificate import Certificate
 from foretell.errors import RequestError, whole, within
 from foretell.evaluation.benchmark import Example
+from foretell.evaluation.benchmarks.decisions import Decisions
 from foretell.evaluation.benchmarks.prompts import Given
 from foretell.evaluation.records import Record
 from foretell.evaluation.run import Evaluation, PreparedEvaluation
@@ -96,9 +97,11 @@ class Tuning:
         bench.check()
         first, second = split_examples(bench.examples, pilot, calibration, what.seed)
         within("coverage", coverage, 0.0, 1.0, RequestError)
+        if coverage != COVERAGE and what.task != Decisions.name:
+            raise RequestError(f"a coverage ({coverage:g}) is for typed decisions: give questions too")
         labelled(bench.examples)
         made = cls(DecodeStore(bench, stage), goal, first, second, coverage)
-        made.certification.check_labels()
+        replace(made.certification, examples=(*first, *second)).check_labels()
         return made
 
     @property
@@ -122,19 +125,25 @@ class Tuning:
     @property
     def notes(self) -> list[str]:
         """Warnings to show before anything is decoded."""
-        goal, count = self.goal, len(self.calibration)
-        short = goal.shortage(count, FIRST_LOOK)
+        goal, count, certification = self.goal, len(self.calibration), self.certification
+        look = certification.expected_look()
+        warnings, short = certification.warnings(look), goal.shortage(count, look_share(look))
         if short is None:
-            return []
-        least = examples_needed(goal.risk, 1 - self.first_delta, goal.measure.graded)
-        best = math.ceil(1e4 * goal.best_risk(count, self.first_delta)) / 1e4  # not less, or they could not show it
-        offer = f"these {count} can show a risk of {100 * best:.4g}% at best (--risk {best:.4f})"
-        return [f"{short}, so provide {total_needed(least)} (a part of them is the pilot); {offer}"]
+            return warnings
+        least = examples_needed(goal.risk, 1 - certification.delta(look), goal.measure.graded)
+        best = (
+            math.ceil(1e4 * goal.best_risk(count, certification.delta(look))) / 1e4
+        )  # not less: it could not be shown
+        offer = f"the {count} of the calibration set can show a risk of {100 * best:.4g}% at best (--risk {best:.4f})"
+        return [*warnings, f"{short}, so provide {total_needed(least)} in all (a part of them is the pilot); {offer}"]
 
     def run(self) -> Tuned:
         """Decode what is not stored yet, choose a ladder on the pilot part, and certify it on the other part."""
         certification, found = self.certification, self.search()
-        look = certification.look(found.chosen.key)
+        look = certification.look(found.chosen.key, record=False)
+        short = self.goal.shortage(len(self.calibration), look_share(look))
+        if short is None:  # otherwise nothing can be certified, so the look costs nothing
+            look = certification.look(found.chosen.key)
         full = self.store.records(self.against, self.calibration, "calibration: full decoding")
         results: list[RungResult] = []
         tested = certify_ladder(
@@ -144,7 +153,7 @@ class Tuning:
             certification.delta(look),
         )
         search = replace(tested, ladder=self._resolve(tested.ladder))
-        failure = self._explain_failure(tested)
+        failure = self._explain_failure(tested, certification.delta(look), short)
         report = make_report(self, found, tested, results, full, certification.delta(look))
         certificate = certification.certificate([search], look, failure, report)
         return Tuned(self._calibrate(certificate), found, search)
@@ -193,15 +202,14 @@ class Tuning:
         costs, full_costs = ([cost_of(one, goal.cost) for one in side[:count]] for side in (fast, full))
         return RungResult(np.array(losses), np.array(costs), np.array(full_costs), len(self.calibration))
 
-    def _explain_failure(self, search: LadderSearch) -> str:
-        count, goal = len(self.calibration), self.goal
-        first = search.trials[0]
-        best = goal.best_risk(count, self.first_delta)
-        return (
-            goal.shortage(count, FIRST_LOOK)
-            or f"the safest rung has a mean loss of {first.empirical_risk:.2%} on {first.examples} examples, which "
+    def _explain_failure(self, search: LadderSearch, delta: float, short: str | None) -> str:
+        count, goal, first = len(self.calibration), self.goal, search.trials[0]
+        why = short or (
+            f"the safest rung has a mean loss of {first.empirical_risk:.2%} on {first.examples} examples, which "
             f"does not show a risk of at most {100 * goal.risk:.4g}%"
-        ) + f"; {count} examples can show a risk of {best:.2%} at best, so allow a larger risk or provide more examples"
+        )
+        best = f"{count} examples can show a risk of {goal.best_risk(count, delta):.2%} at best"
+        return f"{why}; {best}, so allow a larger risk or provide more examples"
 
 
 def split_examples(
