@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from foretell.certify import audit
 from foretell.certify.audit import AuditState, DriftTest, Entry, Header, key_of, open_log, read_log
-from foretell.certify.betting import place_bets
+from foretell.certify.betting import bounds, place_bets
 from foretell.errors import ForetellError, RequestError, StorageError
 
 GOAL: dict[str, Any] = {"model": "m", "model_sha256": "0", "dtype": "float32", "risk": 0.01, "confidence": 0.95}
@@ -109,6 +110,7 @@ def test_the_state_of_an_audit() -> None:
     assert (state.rung, state.drifted, state.serving(None)) == (1, True, 0)
     assert (state.audits, sum(state.losses[1]), state.speedup(1)) == (40, 20.0, 5.0)
     assert 0.3 < state.bound(state.losses[1]) < 0.8
+    assert state.bound(state.losses[1]) == bounds(np.array(state.losses[1]), DELTA, graded=False)[1]
     assert state.bound([]) == 1.0
     assert state.evidence() >= 1 / state.level(None)
     assert state.share == 0.1
@@ -187,10 +189,28 @@ def test_a_log_belongs_to_one_writer_and_one_run(tmp_path: Path, monkeypatch: py
         with pytest.raises(RequestError, match="another run is writing"), open_log(path):
             pass
         assert read_log(path).audits == 0  # but anyone may read it
-    for name, value in (("risk", 0.02), ("rungs", ["other"]), ("model_sha256", "1"), ("dtype", "bfloat16")):
+    assert write(path, [], Header(**{**GOAL, "share": 0.5, "seed": "other"}, rungs=["swift"])).share == 0.5
+
+
+OTHER: dict[str, Any] = {
+    "model": "n", "model_sha256": "1", "dtype": "bfloat16", "risk": 0.02, "confidence": 0.9, "loss": "text",
+    "graded": True, "against": "full steps=4", "rungs": ["other"], "climbs": True, "fills": True, "window": 8,
+    "answer": [1, 2], "pins": [[0, 1]], "device": "cuda", "compile": True, "certificate": "1",
+}  # fmt: skip
+
+
+def test_what_a_run_that_continues_a_log_may_change(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    write(path, [])
+    free = {"share": 0.5, "rest": 0.1, "pilot": ["k"], "torch": "0", "seed": "t", "options": {"max_new_tokens": 8}}
+    assert {*OTHER, *free, "foretell_audit"} == {one.name for one in fields(Header)}
+    for name, value in OTHER.items():
         with pytest.raises(RequestError, match=f"is about another run: its {name} is"):
             write(path, [], Header(**{**GOAL, "rungs": ["swift"], name: value}))
-    assert write(path, [], Header(**{**GOAL, "share": 0.5, "seed": "other"}, rungs=["swift"])).share == 0.5
+    with pytest.raises(RequestError, match="its chat is None, not False"):
+        write(path, [], Header(**GOAL, rungs=["swift"], options={"chat": False}))
+    for name, value in free.items():
+        assert write(path, [], Header(**{**GOAL, "rungs": ["swift"], name: value})).header.risk == 0.01
 
 
 def test_a_log_that_was_never_started_is_not_left(tmp_path: Path) -> None:

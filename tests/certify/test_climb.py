@@ -15,7 +15,8 @@ from scipy import stats
 
 from foretell.certify.audit import PATIENT, AuditState, Entry, Event, Header, key_of
 from foretell.certify.betting import EProcess, log_wealths, zeros_needed
-from foretell.certify.climb import _place_stop, export
+from foretell.certify.climb import _place_stop, export, place_ladder
+from foretell.certify.ladders import TOLERANCES, ModelScale
 from foretell.certify.losses import LOSSES
 from foretell.engine.engine import load
 from foretell.engine.options import RequestTemplate
@@ -158,6 +159,9 @@ def test_an_alarm_of_a_label_steps_down_for_this_label() -> None:
         state.add(entry(state, 100 + number, [0.0, 0.0, bad], label))
     assert [(event.kind, event.label) for event in state.events[4:]] == [("alarm", "rare")]
     assert (state.serving("rare"), state.serving("usual"), state.serving(None)) == (2, 3, 3)
+    made = export(state)
+    assert (made.rung, made.recipe) == (1, LADDER[1]), "rung 3 has no more losses of this label"
+    assert made.empirical_risk == sum(state.losses[2]) / len(state.losses[2])
 
 
 def test_losses_of_a_rung_that_is_no_longer_in_use_raise_no_alarm() -> None:
@@ -192,6 +196,9 @@ def test_the_rung_in_use_is_exported() -> None:
     assert (made.certified, made.recipe, made.rung, made.speedup) == (True, LADDER[1], 1, 4.0)
     assert (made.risk, made.confidence, made.loss, made.window) == (RISK, 1 - DELTA, "answer", 24)
     assert 0 < made.upper_bound <= RISK
+    risky = AuditState(header())
+    climb(risky, draw(0, 600, 0.0, 0.02, 0.5))
+    assert export(risky).empirical_risk == np.mean(risky.losses[2]) > 0
     with pytest.raises(RequestError, match="only a climb can be exported"):
         export(AuditState(replace(header(), climbs=False)))
 
@@ -308,3 +315,21 @@ def test_the_stopping_rule_of_a_ladder(
     pilot: Any = [(number, SimpleNamespace(trace=True, forwards=10)) for number in range(3)]
     found = [*_place_stop(subject, pilot, replace(full, fills=fills), 0.2)]
     assert found == ([] if place is None else [replace(full.recipe, stop=rules[place])])
+
+
+def test_a_ladder_begins_with_a_stopping_rule_and_safe_bars(
+    full: RequestTemplate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a model whose confidence is 1 - t at the tolerance t."""
+    bars = tuple(1 - tolerance for tolerance in TOLERANCES)
+    scale = ModelScale(dict.fromkeys(("confidence", "gap", "entropy"), bars), {}, 9, 9)
+    monkeypatch.setattr(ModelScale, "of", classmethod(lambda _, __: scale))
+    rule = replace(full.recipe, stop=FAMILIES["entropy"].rules[0])
+    monkeypatch.setattr("foretell.certify.climb._place_stop", lambda *_: [rule])
+    first, *transfers = place_ladder(SimpleNamespace(), [], full, 0.2)  # type: ignore[arg-type]
+    assert first == rule
+    values = [one.transfer.value for one in transfers]  # type: ignore[attr-defined]
+    assert values == sorted(values, reverse=True)
+    assert 1 - values[0] == pytest.approx(TOLERANCES[0] / 64, rel=0.1)
+    assert 1 - values[2] == pytest.approx(TOLERANCES[0] / 4, rel=0.1)
+    assert len(values) == 12

@@ -99,6 +99,7 @@ def test_bad_stacks_die_and_the_best_one_is_chosen(bench: Any, trace: Trace) -> 
     expected = [one.expected for one in found.tried]
     assert expected == sorted(expected, reverse=True)
     assert found.tried[0].expected > 8
+    assert len(found.tried[0].ladder.rungs) > 3, "more levels than in the rounds before"
     dead = {*rounds[0][1]} - {*rounds[1][1]}
     for title, _, ids in store.asked:
         if any(title == f"pilot: {name}, 32 examples" for name in dead):
@@ -116,6 +117,13 @@ def test_the_plain_threshold_is_always_compared(bench: Any, trace: Trace) -> Non
     assert "threshold" in found.rounds[-1][1]
     assert "threshold" in {one.ladder.name for one in found.tried}
     assert found.chosen.name != "threshold"
+
+
+@pytest.mark.usefixtures("known_scale")
+def test_what_cannot_be_replayed_is_tried_too(bench: Any, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pilot, "_live_variants", lambda _, best: [replace(best, expected=best.expected + 1)])
+    found, _ = search(bench, trace, lambda _: 0.0, lambda _: 8)
+    assert found.tried[0].expected == found.tried[1].expected + 1
 
 
 @pytest.mark.usefixtures("known_scale")
@@ -363,7 +371,7 @@ def test_rechecking_is_tried_on_the_best_ladder_with_a_rule(bench: Any) -> None:
         pilot = Pilot(store, GOAL, bench.examples, PLANNED, DELTA, "full")
         pilot._full = {one.id: one for one in store.records("full", bench.examples)}
         store.asked.clear()
-        plain = tried_with(rows(0.0, 0.0, size=PILOT), costs(16, 16, size=PILOT), expected=3.9)
+        plain = tried_with(rows(0.0, 0.0, size=PILOT), costs(32, 16, size=PILOT), expected=3.9)
         assert pilot._live_variants(plain) == [], "without a rule there is nothing to recheck"
         rungs = tuple(f"{rung} stop=sure" for rung in plain.ladder.rungs)
         ladder = Ladder("mine + sure", rungs, plain.ladder.settings, "level")
@@ -372,7 +380,7 @@ def test_rechecking_is_tried_on_the_best_ladder_with_a_rule(bench: Any) -> None:
 
     (one,), store = recheck(faster=False)
     assert one.ladder.name == "mine + sure + recheck (one rung)"
-    assert len(one.ladder.rungs) == 1
+    assert one.ladder.rungs == (f"{at_level(4)} stop=sure verify=recheck",), "the rung nearest to what is expected"
     assert len(store.asked) == 1
     (whole,), store = recheck(faster=True)
     assert whole.ladder.name == "mine + sure + recheck"

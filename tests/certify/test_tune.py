@@ -468,6 +468,7 @@ def test_groups_are_listed_and_those_above_are_named(checkpoint: Path, tmp_path:
     assert {one["by"] for one in rows} == {"label", "prompt length", "answer length", "exit step"}
     for by in ("label", "prompt length", "answer length", "exit step"):
         assert sum(one["examples"] for one in rows if one["by"] == by) == 100
+    assert {one["group"] for one in rows if one["by"] == "exit step"} == {"16"}, "of the fast recipe"
     assert groups_above(found)[0].startswith(f"label hard: 100.00% of {count} examples")
     assert not any("easy" in line for line in groups_above(found))
     (table,) = (one for one in make_tables(found) if one.headings[0] == "group")

@@ -23,6 +23,7 @@ from foretell.engine.certificate import (
     recipe_of,
     stop_of,
 )
+from foretell.engine.codec import Codec
 from foretell.engine.request import Layout
 from foretell.errors import ForetellError, RecipeError, RequestError, StorageError
 from foretell.policies.stop.head import Head
@@ -606,6 +607,24 @@ def test_another_backend_is_noted(
         assert certificate.differences(*asked, complete=complete) == []
     silent = replace(certificate, dtype=None, device=None, compile=None)
     assert silent.differences(*asked, there) == ([] if "model_sha256" not in changed else [found])
+
+
+def test_another_use_of_the_chat_template_is_noted(
+    engine: foretell.Engine, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default it is applied to text if the model has one, as if chat=True were given."""
+    says = "does not hold here, so its risk is unknown (tune or calibrate again): the chat template is "
+    for own, applied, other in ((True, True, False), (False, False, True)):
+        monkeypatch.setattr(Codec, "uses_template", lambda _, chat, own=own: own if chat is None else chat)
+        for certified in (certificate, replace(certificate, options={**certificate.options, "chat": applied})):
+            assert engine.template(recipe=certified).notes == ()
+            assert engine.template(recipe=certified, chat=applied).notes == ()
+            (note,) = engine.template(recipe=certified, chat=other).notes
+            assert note.endswith(says + ("applied" if other else "left out"))
+            instead = engine.template(recipe=certified, chat=other, on_mismatch="full")
+            assert str(instead.recipe) == certificate.against
+            (note,) = engine.template(**ASKED, stop=certified, chat=other).notes
+            assert says in note
 
 
 def test_a_compiled_model_is_told_from_the_others(

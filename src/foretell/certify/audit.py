@@ -100,9 +100,10 @@ class Header:
 
     def check_same(self, other: Header, path: Path) -> None:
         """Raise RequestError if a log with this header cannot be continued by a run that would write `other`."""
-        for one in (one.name for one in fields(self) if one.name not in CHANGEABLE):
-            there, here = getattr(self, one), getattr(other, one)
-            if there != here:
+        compared = {one.name: (getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
+        compared["chat"] = (self.options.get("chat"), other.options.get("chat"))
+        for one, (there, here) in compared.items():
+            if one not in CHANGEABLE and there != here:
                 raise RequestError(
                     f"the log {path} is about another run: its {one} is {show(there)}, not {show(here)}; name another "
                     "file, or move it first"
@@ -262,6 +263,12 @@ class AuditState:
                     self._step_down()
                     return
                 self.caps[label] = self.rung - 1
+
+    @property
+    def shared(self) -> int:
+        """The rung in use, or the fastest one that also the labels with an alarm get."""
+        caps = [cap for label, cap in self.caps.items() if self._is_known(label)]
+        return self._fastest(min(caps)) if caps else self.rung
 
     def _is_known(self, label: str | None) -> bool:
         return self.drifted if label is None else self.caps.get(label, self.rung) < self.rung

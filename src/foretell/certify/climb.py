@@ -185,8 +185,11 @@ def _place_stop(
 
 
 def export(state: AuditState) -> Certificate:
-    """Return the rung in use as a certificate. Raises RequestError if the log is not that of a climb."""
-    header, rung = state.header, state.rung
+    """Return the rung in use as a certificate. Raises RequestError if the log is not that of a climb.
+
+    If labels had an alarm, it is a rung that they get too, because a certificate is for all requests.
+    """
+    header, rung = state.header, state.shared
     if not header.climbs:
         raise RequestError("this log audits a recipe that has its certificate already; only a climb can be exported")
     losses = state.losses[rung]

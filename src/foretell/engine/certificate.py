@@ -166,11 +166,12 @@ class Certificate:
         *,
         fills: bool = False,
         complete: bool = False,
+        chat: bool | None = None,
     ) -> tuple[str, ...]:
         """Return warnings about decoding a request with this file; a backend that is None is not compared.
 
         `complete`: the file is used as a recipe. Otherwise the request has its own recipe, and only the stopping rule
-        is that of the file.
+        is that of the file. `chat` as in `differences`.
         """
         if not self.certified:
             return (f"{'nothing is certified' if complete else 'this rule never stops'}: {self.says}",)
@@ -179,7 +180,7 @@ class Certificate:
         notes = () if self.sealed else (NO_DIGEST,)
         if backend is not None:
             notes = (*notes, *self._versions(backend))
-        differs = self.differences(recipe, layout, backend, fills=fills, complete=complete)
+        differs = self.differences(recipe, layout, backend, fills=fills, complete=complete, chat=chat)
         if not differs:
             return notes
         what = "recipe" if complete else "stopping rule"
@@ -194,12 +195,17 @@ class Certificate:
         *,
         fills: bool = False,
         complete: bool = False,
+        chat: bool | None = None,
     ) -> list[str]:
-        """Return how a request differs from what was certified; empty for a rule that never stops, which is safe."""
+        """Return how a request differs from what was certified; empty for a rule that never stops, which is safe.
+
+        `chat` is None if the chat template is used as it was, otherwise it says whether it is applied now.
+        """
         if not self.certified or (not complete and self.rule == Never()):
             return []
         model = () if backend is None else self._backend(backend)
-        return [*model, *self._recipe(recipe, complete=complete), *self._layout(layout, fills=fills)]
+        prompts = () if chat is None else (f"the chat template is {'applied' if chat else 'left out'}",)
+        return [*model, *self._recipe(recipe, complete=complete), *self._layout(layout, fills=fills), *prompts]
 
     def _backend(self, here: Backend) -> Iterator[str]:
         if here.model_sha256 != self.model_sha256:

@@ -87,12 +87,16 @@ class Codec:
 
         By default, it is applied to text if the folder itself has a chat template. `special_tokens` as in `chat`.
         """
-        own = self.template is not None and not self.template.documented
-        if isinstance(prompt, str) and not (own if chat is None else chat):
+        if isinstance(prompt, str) and not self.uses_template(chat):
             return self.encode(prompt, special=True)
         if chat is False:
             raise RequestError("chat messages need the chat template, which chat=False (--raw) leaves out")
         return self.chat(prompt, special_tokens)
+
+    def uses_template(self, chat: bool | None) -> bool:
+        """Return whether the chat template is applied to text, with this value of the option `chat`."""
+        own = self.template is not None and not self.template.documented
+        return own if chat is None else chat
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Return the token ids of `text`; `special` adds the tokens that every text begins with.

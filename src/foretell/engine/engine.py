@@ -432,8 +432,12 @@ class Engine:
         """Return the template with notes on what its certificate does not cover."""
         if given.certificate is None:
             return template
-        complete = isinstance(given.recipe, Certificate)
-        return apply_certificate(template, given.certificate, given.on_mismatch, self.backend, complete=complete)
+        complete, chats = isinstance(given.recipe, Certificate), self.codec.uses_template
+        certified: Any = given.certificate.options.get("chat")
+        chat = None if template.fills or chats(certified) == chats(template.chat) else chats(template.chat)
+        return apply_certificate(
+            template, given.certificate, given.on_mismatch, self.backend, complete=complete, chat=chat
+        )
 
     def request(self, prompt: Prompt, template: RequestTemplate) -> Request:
         """Encode a prompt. Raises an error if it cannot be decoded with this template."""

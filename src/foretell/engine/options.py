@@ -257,15 +257,22 @@ def make_template(options: Options, codec: Codec, layouts: Mapping[str, Any]) ->
 
 
 def apply_certificate(
-    template: RequestTemplate, certificate: Certificate, on_mismatch: str, backend: Backend, *, complete: bool
+    template: RequestTemplate,
+    certificate: Certificate,
+    on_mismatch: str,
+    backend: Backend,
+    *,
+    complete: bool,
+    chat: bool | None = None,
 ) -> RequestTemplate:
     """Add the remarks of a certificate. If it does not hold, decode in full (full), or raise RequestError (fail).
 
-    `complete`: the certificate is the request's recipe, not only its stopping rule.
+    `complete`: the certificate is the request's recipe, not only its stopping rule. `chat` as in `differences`.
     """
     asked = template.recipe, template.layout, backend
-    notes = certificate.remarks(*asked, fills=template.fills, complete=complete)
-    if on_mismatch != "warn" and certificate.differences(*asked, fills=template.fills, complete=complete):
+    about: Any = {"fills": template.fills, "complete": complete, "chat": chat}
+    notes = certificate.remarks(*asked, **about)
+    if on_mismatch != "warn" and certificate.differences(*asked, **about):
         if on_mismatch == "fail":
             raise RequestError(notes[-1])
         full = certificate.compared_with if complete else replace(template.recipe, stop=Never())
