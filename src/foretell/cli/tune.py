@@ -49,7 +49,7 @@ def tune(
     confidence: Annotated[float, Option(help="Probability with which the certificate holds.")] = 0.95,
     loss: Annotated[str, Option(help=LOSS)] = "answer",
     cost: Annotated[str, Option(help="Cost to reduce: steps, forwards, columns or seconds.")] = "forwards",
-    against: Annotated[str, Option(help="Recipe to compare with; its stopping rule is ignored.")] = "full",
+    against: Annotated[str, Option(help="Recipe to compare with, which never stops early.")] = "full",
     pilot: Annotated[
         int | None,
         Option(help="Number of examples for the search (default: a quarter, at most 400).", rich_help_panel=EXAMPLES),
