@@ -43,7 +43,11 @@ LINES = 20  # lines of progress in a log, from start to end
 def decoding_options(
     *,
     limit: Annotated[
-        int | None, Option(help="Number of examples, chosen by the seed (default: all, 1000 of a bundled task).", rich_help_panel=EXAMPLES)
+        int | None,
+        Option(
+            help="Number of examples, chosen by the seed (default: all; of a bundled task, 1000).",
+            rich_help_panel=EXAMPLES,
+        ),
     ] = None,
     seed: Annotated[int, Option(help="Random seed, also for the choice of examples.", rich_help_panel=EXAMPLES)] = 0,
     batch_size: Annotated[int, Option(help="Number of examples decoded together.", rich_help_panel=MACHINE)] = 8,
