@@ -130,10 +130,9 @@ class Tuning:
         warnings, short = certification.warnings(look), goal.shortage(count, look_share(look))
         if short is None:
             return warnings
-        least = examples_needed(goal.risk, 1 - certification.delta(look), goal.measure.graded)
-        best = (
-            math.ceil(1e4 * goal.best_risk(count, certification.delta(look))) / 1e4
-        )  # not less: it could not be shown
+        delta = certification.delta(look)
+        least = examples_needed(goal.risk, 1 - delta, goal.measure.graded)
+        best = math.ceil(1e4 * goal.best_risk(count, delta)) / 1e4  # rounded down, it could not be shown
         offer = f"the {count} of the calibration set can show a risk of {100 * best:.4g}% at best (--risk {best:.4f})"
         return [*warnings, f"{short}, so provide {total_needed(least)} in all (a part of them is the pilot); {offer}"]
 
