@@ -47,7 +47,7 @@ def make_report(
         ],
         "transfer_alone": None if rung is None else _transfer_alone(tuning, rung, full),
         "groups": [] if rung is None else _groups(tuning, rung, results[search.trials.index(chosen)], full),
-        "sizes": _sizes(search, results, goal, delta, len(tuning.calibration)),
+        "sizes": _sizes(search, results, pilot.tried[0], goal, delta),
     }
 
 
@@ -148,14 +148,17 @@ def split_evenly(values: Array) -> list[tuple[str, Array]]:
 
 
 def _sizes(
-    search: LadderSearch, results: Sequence[RungResult], goal: RiskGoal, delta: float, count: int
+    search: LadderSearch, results: Sequence[RungResult], best: Tried, goal: RiskGoal, delta: float
 ) -> list[dict[str, Any]]:
-    """Return the speedup to expect from calibration sets of other sizes, predicted from this one."""
-    whole = [(trial, one) for trial, one in zip(search.trials, results, strict=True) if len(one.losses) == one.planned]
-    if not whole:
-        return []
-    losses = np.array([one.losses for _, one in whole])
-    speedups = np.array([trial.speedup for trial, _ in whole])
+    """Return the speedup to expect from calibration sets of other sizes.
+
+    It is predicted from this one or, if no rung was decoded on all of it, from the best ladder of the pilot.
+    """
+    count = results[0].planned
+    whole = [(trial, one) for trial, one in zip(search.trials, results, strict=True) if len(one.losses) == count]
+    losses = np.array([one.losses for _, one in whole]) if whole else best.losses
+    speedups = np.array([trial.speedup for trial, _ in whole]) if whole else best.speedups
     useful = [] if goal.measure.graded else [next_useful(count, goal.risk, 1 - delta)]
     predict: Callable[[int], float] = lambda size: predict_speedup(losses, speedups, size, goal, delta)  # noqa: E731
-    return [{"examples": size, "expected_speedup": predict(size)} for size in sorted({*SIZES, count, *useful})]
+    sizes = sorted({*SIZES, max(1, count // 2), count, *useful})
+    return [{"examples": size, "expected_speedup": predict(size)} for size in sizes]
